@@ -118,9 +118,9 @@ def worker(folder: Path, *, hangs: bool) -> None:
             json.dumps(
                 {
                     "answer": answer,
-                    "phase": coordinator.dialogue.layer.phase,
-                    "slots": {slot.name: slot.value for slot in coordinator.dialogue.layer.slots.values()},
-                    "turns": coordinator.dialogue.layer.turn_count,
+                    "phase": coordinator.dialogue.phase,
+                    "slots": {slot.name: slot.value for slot in coordinator.dialogue.slots.values()},
+                    "turns": coordinator.dialogue.turn_count,
                     "state": _state_text(model.requests[-1].messages),
                     "stored_clean": "conversation_state" not in json.dumps(agent.messages),
                     "prefix_stability": monitor.stats()["prefix_stability"],

@@ -125,14 +125,14 @@ turns = [
 phases, filled, texts = [], [], []
 for text in turns:
     agent(text)
-    layer = state.dialogue.layer
-    phases.append(str(layer.phase))
+    dialogue = state.dialogue
+    phases.append(str(dialogue.phase))
     filled.append(
-        [name for name, slot in layer.slots.items() if slot.value is not None]
+        [name for name, slot in dialogue.slots.items() if slot.value is not None]
     )
     texts.append(received(model))
-    known = {name: slot.value for name, slot in layer.slots.items()}
-    print(f"{text:<52} {layer.phase:<17} {known}")
+    known = {name: slot.value for name, slot in dialogue.slots.items()}
+    print(f"{text:<52} {dialogue.phase:<17} {known}")
 
 # %%
 print(texts[3])

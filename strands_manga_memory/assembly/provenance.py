@@ -114,7 +114,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
         if escape_line(entity.spelling, 60) in shown:
             text = f"{entity.type}: {entity.spelling}"
             yield Source(kind="entity", text=text, scope=scope, session_id=scope.session_id, message_id=entity.message or None)
-    for slot in coordinator.dialogue.layer.slots.values():
+    for slot in coordinator.dialogue.slots.values():
         if slot.value is not None and escape_line(slot.value) in shown:
             text = f"{slot.name}: {slot.value}"
             yield Source(kind="slot", text=text, scope=scope, session_id=scope.session_id, message_id=slot.source or None)

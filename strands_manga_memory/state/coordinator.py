@@ -13,7 +13,7 @@ from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.arguments import positive
+from strands_manga_memory.arguments import of_kind, positive
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
@@ -24,18 +24,15 @@ from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
 from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer, EntityState
-from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, DialogueState
+from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
+from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer, GoalState
-from strands_manga_memory.state.recorder import Recorder, ToolDeadline
+from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer
+from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
 from strands_manga_memory.state.state_store import SessionState, StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
-
-TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
-"""Names of the tools with which the model reads and changes the state."""
 
 _SECTION = "conversation_state"
 
@@ -92,8 +89,8 @@ class StateCoordinator(Plugin):
     requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
     detected. The block is part of requests only. The history, the stored session and the system prompt do not change.
 
-    Methods of the parts change them, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``.
-    The property ``layer`` of a stored part returns its current, immutable value.
+    Methods of the parts change them, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``;
+    attributes of the parts, such as ``state.dialogue.phase``, return their current values.
 
     Args:
         intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
@@ -121,9 +118,6 @@ class StateCoordinator(Plugin):
         wall_clock: Seconds since 1970.
 
     Attributes:
-        dialogue: Phase, intent, slots, questions.
-        entities: Active entities.
-        goals: The active goal with its subtasks, and archived goals.
         task: Steps, time budget and findings of the current request.
         layers: The stored layers.
         max_tokens: Most estimated tokens of the rendered state.
@@ -171,40 +165,48 @@ class StateCoordinator(Plugin):
         unknown = sorted(set(offered) - set(TOOL_NAMES))
         if unknown:
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
-        store = self.layers = StateStore((ConversationLayer, EntityLayer, GoalsLayer), types, clock, wall_clock)
-        self.dialogue = DialogueState(store, intents or {})
-        self.entities = EntityState(store)
-        self.goals = GoalState(store)
-        self.task = TaskState(store, float(time_budget_ms), self.goals)
+        self._intents = {
+            intent: tuple(
+                of_kind(f"intents[{intent!r:.80}]", slot, DialogueSlot, "a list of DialogueSlot(...)") for slot in slots
+            )
+            for intent, slots in (intents or {}).items()
+        }
+        kinds = (ConversationLayer, EntityLayer, GoalsLayer)
+        store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock)
+        self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
-        changes = None if hot is None or scope is None else EnvironmentChanges(hot, scope, codec=codec)
+        changes, session = None, None
+        if hot is not None and scope is not None:
+            changes = EnvironmentChanges(hot, scope, codec=codec)
+            session = SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
+        self._session = session
         self._environment_tracker = EnvironmentTracker(source, scope, changes, deadline=deadline, environment=environment)
         self._stable = stable
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
-        session = self._session = (
-            None
-            if hot is None or scope is None
-            else SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
-        )
         self._tools = [getattr(self, name) for name in TOOL_NAMES if name in offered]
-        if self.dialogue.intents:
+        if self._intents:
             self._describe_intents()
-        self._recorder = Recorder(
-            store=store,
-            dialogue=self.dialogue,
-            entities=self.entities,
-            goals=self.goals,
-            task=self.task,
-            own_tools=TOOL_NAMES,
-            types_of_tools=_types_of_tools(types),
-            expires_after_turns=expires_after_turns,
-            session=session,
-        )
+        self._recorder = Recorder(store, self.task, session, _types_of_tools(types), expires_after_turns)
 
     def __repr__(self) -> str:
         return f"StateCoordinator(max_tokens={self.max_tokens}, tools={[tool.tool_name for tool in self._tools]})"
+
+    @property
+    def dialogue(self) -> ConversationLayer:
+        """Phase, intent, slots, questions."""
+        return self.layers.get(ConversationLayer)
+
+    @property
+    def entities(self) -> EntityLayer:
+        """Active entities."""
+        return self.layers.get(EntityLayer)
+
+    @property
+    def goals(self) -> GoalsLayer:
+        """The active goal with its subtasks, and archived goals."""
+        return self.layers.get(GoalsLayer)
 
     # The agent
 
@@ -221,8 +223,8 @@ class StateCoordinator(Plugin):
             agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.task.timed_out.add))
 
     def _announced(self) -> dict[str, Any]:
-        layer = self.dialogue.layer
-        return {"active_intent": layer.intent, "active_agent": layer.agent, **self.environment.announced()}
+        dialogue = self.dialogue
+        return {"active_intent": dialogue.intent, "active_agent": dialogue.agent, **self.environment.announced()}
 
     def _load(self, event: AgentInitializedEvent[Agent]) -> None:
         self._environment_tracker.load()
@@ -254,11 +256,12 @@ class StateCoordinator(Plugin):
     def retract(self, message_id: str) -> bool:
         """Remove the entities and slot values that a message named. Return whether anything was removed."""
         with self.layers.lock:
-            before = self.entities.layer, self.dialogue.layer
-            self.entities.remove_source(message_id)
-            self.dialogue.remove_source(message_id)
+            entities, dialogue = self.entities, self.dialogue
+            before = entities.groups, dialogue.slots
+            entities.remove_source(message_id)
+            dialogue.remove_source(message_id)
             self.layers.write()
-            if has_changed := (self.entities.layer, self.dialogue.layer) != before:
+            if has_changed := (entities.groups, dialogue.slots) != before:
                 self._rendered_from = None
                 if self._session is not None:
                     self._session.publish()
@@ -269,9 +272,9 @@ class StateCoordinator(Plugin):
         with self.layers.lock:
             lines = [
                 self.task.urgency(),
-                *self.dialogue.layer.lines(),
-                *self.entities.layer.lines(),
-                *self.goals.layer.lines(),
+                *self.dialogue.lines(),
+                *self.entities.lines(),
+                *self.goals.lines(),
                 *self.task.lines(),
                 *self.environment.lines(self.layers.wall()),
             ]
@@ -294,8 +297,8 @@ class StateCoordinator(Plugin):
             confirmed: True only if the user gave or confirmed these values.
         """
         dialogue = self.dialogue
-        if intent and dialogue.intents and intent not in dialogue.intents:
-            raise StateError(f"intent must be one of {', '.join(dialogue.intents)}; got {intent!r:.80}")
+        if intent and self._intents and intent not in self._intents:
+            raise StateError(f"intent must be one of {', '.join(self._intents)}; got {intent!r:.80}")
         if intent:
             dialogue.set_intent(intent)
         problems = []
@@ -309,19 +312,18 @@ class StateCoordinator(Plugin):
         if problems:
             raise StateError("; ".join(problems))
         # The request shows the state at the beginning of the turn, so the result returns the current one.
-        layer = dialogue.layer
-        empty = [slot.name for slot in layer.missing if slot.value is None]
-        unsure = [f"{slot.name} = {slot.value}" for slot in layer.missing if slot.value is not None]
+        empty = [slot.name for slot in dialogue.missing if slot.value is None]
+        unsure = [f"{slot.name} = {slot.value}" for slot in dialogue.missing if slot.value is not None]
         if empty or unsure:
             parts = [f"Still missing: {', '.join(empty)}."] if empty else []
             parts += [f"To be confirmed: {', '.join(unsure)}."] if unsure else []
-            return " ".join([*parts, layer.next_request]).rstrip()
-        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in layer.slots.values() if slot.value is not None)
-        about = f" for the intent {layer.intent}" if layer.intent else ""
+            return " ".join([*parts, dialogue.next_request]).rstrip()
+        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in dialogue.slots.values() if slot.value is not None)
+        about = f" for the intent {dialogue.intent}" if dialogue.intent else ""
         return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
 
     def _describe_intents(self) -> None:
-        known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self.dialogue.intents.items())
+        known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items())
         for each in self._tools:
             if each.tool_name == "update_slots":
                 description = f"{each.tool_spec['description']} Intents, with their slots: {known}."
@@ -372,7 +374,7 @@ class StateCoordinator(Plugin):
     def stats(self) -> StateStats:
         """Return statistics of the agent's state."""
         with self.layers.lock:
-            dialogue, entities, goals = self.dialogue.layer, self.entities.layer, self.goals.layer
+            dialogue, entities, goals = self.dialogue, self.entities, self.goals
             stored = {"conversation": dialogue, "entities": entities, "goals": goals}
             tokens = {name: estimate_tokens(layer.stored()) for name, layer in stored.items()}
             raw = sum(each.raw_characters for each in goals.archive)
@@ -381,7 +383,7 @@ class StateCoordinator(Plugin):
                 phase=dialogue.phase.value,
                 turns=dialogue.turn_count,
                 slots=dict(Counter(str(slot.status) for slot in dialogue.slots.values())),
-                entities=len(entities.all_active()),
+                entities=len(entities.active()),
                 steps=dict(Counter(str(step.status) for step in self.task.steps.values())),
                 remaining_ms=round(self.task.remaining_ms(), 1),
                 executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),

@@ -6,22 +6,24 @@ A slot is a value that the intent needs, such as the volume to order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part, StateStore
+from strands_manga_memory.state.state_store import Layer, Part
 
 MOST_CHARACTERS = 200
 """Maximum number of characters of a slot's value."""
+
+MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
@@ -76,34 +78,35 @@ class DialogueSlot(Part):
         Raises:
             StateError: The value is not allowed. The message names the rule.
         """
-        status = SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED
-        return self.changed(value=self._checked(value, types, is_canonical=is_canonical), status=status, source=source)
-
-    def _checked(self, value: object, types: EntityTypes, *, is_canonical: bool) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = " ".join(encodable(str(value)).split())
         if not text or len(text) > MOST_CHARACTERS:
             raise StateError(f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(text)}")
+        return self.replaced(
+            value=self._canonical(text, types, is_canonical=is_canonical),
+            status=SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED,
+            source=source,
+        )
+
+    def _canonical(self, text: str, types: EntityTypes, *, is_canonical: bool) -> str:
+        rule, value = "", text
         if self.allowed:
-            wanted = normalized(text)
-            found = next((option for option in self.allowed if normalized(option) == wanted), None)
-            if found is None:
-                raise StateError(f"slot {self.name!r:.80} takes one of {', '.join(map(repr, self.allowed))}; got {text!r:.80}")
-            return found
-        if self.entity is not None and self.entity in types and not is_canonical and text != self.value:
+            rule = f"one of {', '.join(map(repr, self.allowed))}"
+            value = next((option for option in self.allowed if normalized(option) == normalized(text)), "")
+        elif self.entity is not None and self.entity in types and not is_canonical and text != self.value:
             # A user writes "volume 3", a model passes "3".
-            canonical = types.value(self.entity, text) or types.value(self.entity, f"{self.entity} {text}")
-            if canonical is None:
-                raise StateError(f"slot {self.name!r:.80} takes a valid {self.entity}; got {text!r:.80}")
-            text = canonical
-        if self.pattern is not None and not re.fullmatch(self.pattern, text):
-            raise StateError(f"slot {self.name!r:.80} takes a value that matches {self.pattern!r:.80}; got {text!r:.80}")
-        return text
+            rule = f"a valid {self.entity}"
+            value = types.value(self.entity, text) or types.value(self.entity, f"{self.entity} {text}") or ""
+        if value and not self.allowed and self.pattern is not None and not re.fullmatch(self.pattern, value):
+            rule, value = f"a value that matches {self.pattern!r:.80}", ""
+        if not value:
+            raise StateError(f"slot {self.name!r:.80} takes {rule}; got {text!r:.80}")
+        return value
 
     def cleared(self) -> DialogueSlot:
         """Return a copy of the slot without its value."""
-        return self.changed(value=None, status=SlotStatus.EMPTY, source="")
+        return self.replaced(value=None, status=SlotStatus.EMPTY, source="")
 
 
 class Phase(StrEnum):
@@ -131,16 +134,6 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 }
 """Allowed next phases of each phase. Staying in a phase is always allowed."""
 
-MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
-
-
-class Mention(NamedTuple):
-    """Entity in a user's message: type, canonical value, and the ``tracking_id`` of the message."""
-
-    type: str
-    value: str
-    message: str
-
 
 class Clarification(Part):
     """Question to the user. ``slot`` is the name of the slot that the answer fills; None if it fills none."""
@@ -150,7 +143,10 @@ class Clarification(Part):
 
 
 class ConversationLayer(Layer):
-    """Stored dialogue with the user. A slot is a value that the intent needs.
+    """Dialogue with the user, to read and change. A slot is a value that the intent needs.
+
+    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and the stored data stay
+    unchanged.
 
     Attributes:
         phase: Current phase.
@@ -170,28 +166,8 @@ class ConversationLayer(Layer):
     clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MOST_CLARIFICATIONS)
     turn_count: int = Field(default=0, ge=0)
 
-    def advanced(self, phase: Phase) -> ConversationLayer:
-        """Return a copy in another phase, unchanged if ``MOVES`` forbids it or a human was given the dialogue (``HANDOFF``)."""
-        if phase is self.phase or self.phase is Phase.HANDOFF or phase not in MOVES[self.phase]:
-            return self
-        return self.replaced(phase=phase)
-
-    def with_intent(self, intent: str | None, slots: Iterable[DialogueSlot]) -> ConversationLayer:
-        """Return a copy with another intent of the user, without pending questions.
-
-        ``slots`` are the values that the intent needs. Slots that both intents define equally keep their values.
-        """
-        kept = {}
-        for slot in slots:
-            before = self.slots.get(slot.name)
-            kept[slot.name] = before if before is not None and before.cleared() == slot.cleared() else slot
-        return self.changed(intent=intent, slots=kept, clarifications=())
-
-    def with_slot(self, slot: DialogueSlot) -> ConversationLayer:
-        """Return a copy with a slot added or replaced. A confirmed value removes the pending questions for the slot."""
-        is_answered = slot.status is SlotStatus.CONFIRMED
-        asked = tuple(each for each in self.clarifications if not is_answered or each.slot != slot.name)
-        return self.changed(slots={**self.slots, slot.name: slot}, clarifications=asked)
+    _mentions: tuple[Entity, ...] = ()
+    _message: str = ""
 
     def slot(self, name: str) -> DialogueSlot:
         """Return the slot (value that the intent needs) with the given name.
@@ -212,9 +188,8 @@ class ConversationLayer(Layer):
     @property
     def next_question(self) -> str | None:
         """Next question to the user, or None. Clarifications come first, then the questions of missing slots."""
-        if self.clarifications:
-            return self.clarifications[0].question
-        return next((slot.question for slot in self.missing if slot.question), None)
+        asked = [*(each.question for each in self.clarifications), *(slot.question for slot in self.missing)]
+        return next(filter(None, asked), None)
 
     @property
     def next_request(self) -> str:
@@ -222,39 +197,10 @@ class ConversationLayer(Layer):
 
         An inferred value is included, so that the user can confirm it.
         """
-        if self.clarifications:
-            return f"Ask the user next: {self.clarifications[0].question}"
-        slot = next((slot for slot in self.missing if slot.question), None)
-        guess = "" if slot is None or slot.value is None else f" (probably {slot.value})"
-        return f"Ask the user next: {slot.question}{guess}" if slot else ""
-
-    def with_mention(self, mention: Mention, types: EntityTypes, *, is_answer: bool) -> ConversationLayer:
-        """Return a copy in which an entity of a user's message fills a slot.
-
-        The slot is the first one of the entity's type that allows the value and has no confirmed value. The value is confirmed
-        if the message answers the question for the slot, and inferred otherwise.
-        """
         question = self.next_question
-        for slot in self.slots.values():
-            if slot.entity != mention.type or slot.status is SlotStatus.CONFIRMED:
-                continue
-            was_asked = any(each.slot == slot.name for each in self.clarifications[:1]) or (
-                question is not None and question == slot.question
-            )
-            try:
-                return self.with_slot(
-                    slot.filled(
-                        mention.value, types, confirmed=is_answer and was_asked, source=mention.message, is_canonical=True
-                    )
-                )
-            except StateError:
-                continue  # the value is not allowed, so it belongs to another slot
-        return self
-
-    def without_source(self, message: str) -> ConversationLayer:
-        """Return a copy without the slot values that were read from the message with the ``tracking_id`` ``message``."""
-        kept = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
-        return self if kept == self.slots else self.changed(slots=kept)
+        asked = None if self.clarifications else next((slot for slot in self.missing if slot.question), None)
+        guess = f" (probably {asked.value})" if asked and asked.value is not None else ""
+        return f"Ask the user next: {question}{guess}" if question else ""
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the dialogue to the model."""
@@ -276,46 +222,19 @@ class ConversationLayer(Layer):
         if self.next_request:
             yield escape_line(self.next_request, 220)
 
-
-class DialogueState(LayerAccessor[ConversationLayer]):
-    """Dialogue of an agent with the user, to read and change. A slot is a value that the user's intent needs.
-
-    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and the stored data stay
-    unchanged.
-
-    Args:
-        store: Store of the agent's state.
-        intents: Slots of each intent, keyed by the intent's name.
-
-    Raises:
-        ValueError: ``intents`` contains a value that is not a ``DialogueSlot``.
-    """
-
-    KIND = ConversationLayer
-
-    def __init__(self, store: StateStore, intents: Mapping[str, Iterable[DialogueSlot]]) -> None:
-        super().__init__(store)
-        self.intents = {
-            intent: tuple(
-                of_kind(f"intents[{intent!r:.80}]", slot, DialogueSlot, "a list of DialogueSlot(...)") for slot in slots
-            )
-            for intent, slots in intents.items()
-        }
-        self._mentions: list[Mention] = []
-
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent, and the agent that serves the intent (None: unchanged).
 
-        Values of slots that both the old and the new intent have are kept. The entities of the user's last message fill the new
-        slots with inferred values: in "volume 2 - I want to order it", the value precedes the intent.
+        Slots that the old and the new intent define equally keep their values. The entities of the user's last message fill the
+        new slots with inferred values: in "volume 2 - I want to order it", the value precedes the intent.
         """
-        with self._changing():
-            layer = self.layer
-            if intent != layer.intent:
-                layer = layer.with_intent(intent, self.intents.get(intent or "", ()))
-                for mention in self._mentions:
-                    layer = layer.with_mention(mention, self._store.types, is_answer=False)
-            self._keep(layer if agent is None else layer.changed(agent=agent))
+        with self._store.changing(self):
+            if intent != self.intent:
+                before = {slot.cleared(): slot for slot in self.slots.values()}
+                self.intent, self.clarifications = intent, ()
+                self.slots = {slot.name: before.get(slot.cleared(), slot) for slot in self._store.intents.get(intent or "", ())}
+                self._fill_from_mentions(is_answer=False)
+            self.agent = agent or self.agent
 
     def set_phase(self, phase: Phase | str) -> None:
         """Move the conversation to a phase.
@@ -327,16 +246,16 @@ class DialogueState(LayerAccessor[ConversationLayer]):
             wanted = Phase(phase)
         except ValueError as error:
             raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}") from error
-        with self._changing():
-            now = self.layer.phase
-            if wanted is not now and wanted not in MOVES[now]:
-                raise StateError(f"phase cannot go from {now} to {wanted}; allowed are: {', '.join(sorted(MOVES[now]))}")
-            self._keep(self.layer.replaced(phase=wanted))
+        with self._store.changing(self):
+            allowed = MOVES[self.phase]
+            if wanted is not self.phase and wanted not in allowed:
+                raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {', '.join(sorted(allowed))}")
+            self.phase = wanted
 
     def add_slot(self, slot: DialogueSlot) -> None:
         """Add a slot (value that the intent needs). It replaces a slot with the same name, including its value."""
-        with self._changing():
-            self._keep(self.layer.with_slot(slot))
+        with self._store.changing(self):
+            self._put(slot)
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
         """Set the value of a slot, and return the slot. Only a confirmed value satisfies a required slot.
@@ -344,9 +263,9 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
         """
-        with self._changing():
-            slot = self.layer.slot(name).filled(value, self._store.types, confirmed=confirmed)
-            self._keep(self.layer.with_slot(slot))
+        with self._store.changing(self):
+            slot = self.slot(name).filled(value, self._store.types, confirmed=confirmed)
+            self._put(slot)
             return slot
 
     def ask(self, question: str, *, slot: str | None = None) -> None:
@@ -357,36 +276,67 @@ class DialogueState(LayerAccessor[ConversationLayer]):
         Raises:
             StateError: The slot does not exist.
         """
-        with self._changing():
+        with self._store.changing(self):
             if slot is not None:
-                self.layer.slot(slot)
-            asked = self.layer.clarifications
+                self.slot(slot)
             added = Clarification(question=shorten_line(question, 300), slot=slot)
-            if added not in asked and len(asked) < MOST_CLARIFICATIONS:
-                self._keep(self.layer.replaced(clarifications=(*asked, added)))
+            if added not in self.clarifications:
+                self.clarifications = (*self.clarifications, added)[:MOST_CLARIFICATIONS]
 
     def answered(self) -> None:
         """Remove the first question from the queue of questions to the user."""
-        with self._changing():
-            self._keep(self.layer.replaced(clarifications=self.layer.clarifications[1:]))
+        with self._store.changing(self):
+            self.clarifications = self.clarifications[1:]
+
+    def _put(self, slot: DialogueSlot) -> None:
+        if slot.status is SlotStatus.CONFIRMED:
+            self.clarifications = tuple(each for each in self.clarifications if each.slot != slot.name)
+        self.slots = {**self.slots, slot.name: slot}
 
     # Events of a turn; they do not raise
 
-    def take_message(self, phase: Phase, mentions: Iterable[Mention], *, is_new_turn: bool) -> None:
-        """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new."""
-        self._mentions = list(mentions)
-        layer = self.layer.advanced(phase)
-        if is_new_turn:
-            layer = layer.replaced(turn_count=layer.turn_count + 1)
-        for mention in self._mentions:
-            layer = layer.with_mention(mention, self._store.types, is_answer=True)
-        self._store.put_if_readable(layer)
+    def take_message(self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool) -> None:
+        """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new.
+
+        ``message`` is the ``tracking_id`` of the message.
+        """
+        self._mentions, self._message = tuple(found), message
+        self.advance(phase)
+        self.turn_count += is_new_turn
+        self._fill_from_mentions(is_answer=True)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if the phase may follow the current one."""
-        self._store.put_if_readable(self.layer.advanced(phase))
+        """Move the conversation to a phase, if the phase may follow the current one and no human was given the dialogue."""
+        if self.phase is not Phase.HANDOFF and phase in MOVES[self.phase]:
+            self.phase = phase
 
     def remove_source(self, message: str) -> None:
         """Remove the slot values that were read from the user's message with the ``tracking_id`` ``message``."""
-        self._mentions = [each for each in self._mentions if each.message != message]
-        self._store.put_if_readable(self.layer.without_source(message))
+        if message == self._message:
+            self._mentions = ()
+        if any(slot.source == message for slot in self.slots.values()):
+            self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
+
+    def _fill_from_mentions(self, *, is_answer: bool) -> None:
+        """Fill slots with the entities of the user's last message.
+
+        A value is confirmed if the message answers the question for the slot, and inferred otherwise.
+        """
+        for mention in self._mentions:
+            question = self.next_question if is_answer else None
+            asked = {each.slot for each in self.clarifications[:1]} if is_answer else set()
+            for slot in self.slots.values():
+                if slot.entity != mention.type or slot.status is SlotStatus.CONFIRMED:
+                    continue
+                confirmed = slot.name in asked or (question is not None and question == slot.question)
+                with suppress(StateError):  # a value that is not allowed belongs to another slot
+                    self._put(
+                        slot.filled(
+                            mention.value[:MOST_CHARACTERS],
+                            self._store.types,
+                            confirmed=confirmed,
+                            source=self._message,
+                            is_canonical=True,
+                        )
+                    )
+                    break

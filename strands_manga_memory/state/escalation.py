@@ -168,13 +168,13 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     coordinator = coordinator_of(agent)
     if coordinator is None:
         return {}
-    layer, goals = coordinator.dialogue.layer, coordinator.goals.layer
+    dialogue, goals = coordinator.dialogue, coordinator.goals
     return {
-        "to_ask": tuple(each.question for each in layer.clarifications)
-        or tuple(slot.question for slot in layer.missing if slot.question),
-        "intent": layer.intent,
-        "phase": layer.phase.value,
-        "slots": tuple(layer.slots.values()),
+        "to_ask": tuple(each.question for each in dialogue.clarifications)
+        or tuple(slot.question for slot in dialogue.missing if slot.question),
+        "intent": dialogue.intent,
+        "phase": dialogue.phase.value,
+        "slots": tuple(dialogue.slots.values()),
         "entities": tuple(coordinator.entities.active()),
         "goal": None if goals.active is None else goals.active.text,
         "earlier_goals": tuple(each.line() for each in goals.archive),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import Layer, LayerAccessor, Part
+from strands_manga_memory.state.state_store import Layer, Part
 
 logger = logging.getLogger(__name__)
 
@@ -96,89 +97,46 @@ class Execution(Part):
     note: str = ""
 
 
-class ToolUsage(Part):
-    """Use of one tool for a goal: number of calls and failures, and total milliseconds."""
-
-    calls: int = 0
-    failures: int = 0
-    ms: float = 0.0
-
-
-class Goal(Part):
-    """Active goal of an agent, with subtasks and statistics of tool calls.
+class GoalRecord(Part):
+    """Values that a goal and its archive record have in common.
 
     Attributes:
         id: Number of the goal in the session, from 1.
         text: Description of the goal.
-        context: Background for the goal, truncated to the last 2,000 characters.
-        started_at: Time when the goal was set, in seconds since 1970.
+        context: Background for the goal, truncated to the last 2,000 characters; in the archive at most 500.
+        calls: Number of tool calls.
+        tools: Number of calls and number of failures, keyed by tool name.
+        errors: Number of errors, keyed by the pattern that ``error_pattern`` returns; in the archive the 5 most frequent.
         first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
         last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
-        calls: Number of tool calls.
         raw_characters: Total characters of the tool calls' arguments and results, for ``StateStats.compression``.
-        tools: Use of each tool, keyed by tool name.
-        errors: Number of errors, keyed by the pattern that ``error_pattern`` returns.
-        recent: The last 20 tool calls.
-        findings: The last 10 findings, without repetitions.
-        subtasks: Subtasks, keyed by id.
     """
 
     id: int = Field(ge=1)
     text: str = Field(min_length=1, max_length=300)
     context: str = Field(default="", max_length=MOST_CONTEXT)
-    started_at: float = 0.0
+    calls: int = 0
+    tools: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    errors: dict[str, int] = Field(default_factory=dict)
     first_at: float | None = None
     last_at: float | None = None
-    calls: int = 0
     raw_characters: int = 0
-    tools: dict[str, ToolUsage] = Field(default_factory=dict)
-    errors: dict[str, int] = Field(default_factory=dict)
+
+
+class Goal(GoalRecord):
+    """Active goal of an agent, with subtasks and statistics of tool calls.
+
+    Attributes:
+        started_at: Time when the goal was set, in seconds since 1970.
+        recent: The last 20 tool calls.
+        findings: The last 10 findings, without repetitions.
+        subtasks: Subtasks, keyed by id.
+    """
+
+    started_at: float = 0.0
     recent: tuple[Execution, ...] = ()
     findings: tuple[str, ...] = ()
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
-
-    def executed(self, execution: Execution, *, at: float, error: str = "", raw_characters: int = 0) -> Goal:
-        """Return a copy of the goal with a tool call recorded.
-
-        Args:
-            execution: The tool call.
-            at: Time of the call, in seconds since 1970.
-            error: Error text of a failed call.
-            raw_characters: Number of characters of the call's arguments and result.
-        """
-        name = execution.tool if execution.tool in self.tools or len(self.tools) < MOST_TOOLS else OTHER_TOOLS
-        used = self.tools.get(name) or ToolUsage()
-        usage = ToolUsage(
-            calls=used.calls + 1, failures=used.failures + (not execution.ok), ms=round(used.ms + execution.ms, 1)
-        )
-        return self.replaced(
-            first_at=at if self.first_at is None else self.first_at,
-            last_at=at,
-            calls=self.calls + 1,
-            raw_characters=self.raw_characters + raw_characters,
-            tools={**self.tools, name: usage},
-            errors=self.errors if execution.ok else counted(self.errors, error_pattern(error) or "failed"),
-            recent=(*self.recent, execution)[-MOST_RECENT:],
-        )
-
-    def with_subtask(self, subtask: Subtask) -> Goal:
-        """Return a copy of the goal with a subtask added or replaced.
-
-        Raises:
-            StateError: The dependencies form a cycle or name a missing subtask, or the goal would have over 50 subtasks.
-        """
-        subtasks = {**self.subtasks, subtask.id: subtask}
-        if len(subtasks) > MOST_SUBTASKS:
-            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
-        for each in subtask.depends_on:
-            if each not in subtasks:
-                known = ", ".join(map(repr, subtasks))
-                raise StateError(f"subtask {subtask.id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
-        try:
-            TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
-        except CycleError as error:
-            raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
-        return self.replaced(subtasks=subtasks)
 
     def subtask(self, id_: str) -> Subtask:
         """Return the subtask with the given id.
@@ -203,19 +161,19 @@ class Goal(Part):
     @property
     def success_rate(self) -> float:
         """Share of tool calls that succeeded; 1 without calls."""
-        return 1 - sum(used.failures for used in self.tools.values()) / self.calls if self.calls else 1.0
+        return 1 - sum(failures for _, failures in self.tools.values()) / self.calls if self.calls else 1.0
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goal to the model."""
+        failed = self.with_status(SubtaskStatus.FAILED)[-MOST_LINES:]
         yield f"Goal: {escape_line(self.text, 200)}"
-        if ready := self.ready:
-            yield "To do next: " + "; ".join(escape_line(each.text, 80) for each in ready[:MOST_LINES])
-        if failed := self.with_status(SubtaskStatus.FAILED):
-            yield "Failed: " + "; ".join(
-                f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed[-MOST_LINES:]
-            )
-        if self.findings:
-            yield "Found so far: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
+        for title, items in (
+            ("To do next", [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]]),
+            ("Failed", [f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed]),
+            ("Found so far", [escape_line(each) for each in self.findings[-MOST_LINES:]]),
+        ):
+            if items:
+                yield f"{title}: {'; '.join(items)}"
 
     def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
         """Return the archive record of the goal, with its final status and its outcome."""
@@ -224,70 +182,51 @@ class Goal(Part):
             counts = themes.setdefault(subtask.theme, {})
             counts[subtask.status] = counts.get(subtask.status, 0) + 1
         failed = self.with_status(SubtaskStatus.FAILED)[-MOST_FAILED:]
+        values = {name: getattr(self, name) for name in GoalRecord.model_fields} | {
+            "text": shorten_line(self.text, 120),
+            "context": shorten_line(self.context, ARCHIVED_CONTEXT),
+            "errors": dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:MOST_FAILED]),
+        }
         return GoalArchive(
-            id=self.id,
-            text=shorten_line(self.text, 120),
+            **values,
             status=status,
             outcome=shorten_line(outcome or "; ".join(self.findings), 300),
-            context=shorten_line(self.context, ARCHIVED_CONTEXT),
-            calls=self.calls,
             success_rate=round(self.success_rate, 3),
-            tools={name: [used.calls, used.failures] for name, used in self.tools.items()},
-            errors=dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:MOST_FAILED]),
             themes=themes,
             failed=tuple(shorten_line(f"{each.text}: {each.result or 'failed'}", 120) for each in failed),
-            first_at=self.first_at,
-            last_at=self.last_at,
-            raw_characters=self.raw_characters,
         )
 
 
-class GoalArchive(Part):
+class GoalArchive(GoalRecord):
     """Archive record of an ended goal.
 
     Attributes:
-        id: Number of the goal in the session, from 1.
-        text: Description of the goal.
         status: Final status of the goal.
         outcome: Outcome of the goal.
-        context: Background for the goal, at most 500 characters.
-        calls: Number of tool calls.
         success_rate: Share of tool calls that succeeded.
-        tools: Number of calls and number of failures, keyed by tool name.
-        errors: The 5 most frequent error patterns, with counts.
         themes: Number of subtasks for each theme and status.
         failed: Up to 5 failed subtasks, with reasons.
-        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
-        last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
-        raw_characters: Total characters of the tool calls' arguments and results.
     """
 
-    id: int
-    text: str
     status: GoalStatus
     outcome: str = ""
-    context: str = ""
-    calls: int = 0
     success_rate: float = 1.0
-    tools: dict[str, list[int]] = Field(default_factory=dict)
-    errors: dict[str, int] = Field(default_factory=dict)
     themes: dict[str, dict[str, int]] = Field(default_factory=dict)
     failed: tuple[str, ...] = ()
-    first_at: float | None = None
-    last_at: float | None = None
-    raw_characters: int = 0
 
     def line(self) -> str:
         """Return the archive record as one text line."""
-        used = ", ".join(
-            f"{name} {calls}x" for name, (calls, _) in sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
-        )
+        most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
+        used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
         work = f" ({self.calls} calls, {self.success_rate:.0%} ok: {used})" if self.calls else ""
         return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
 
 
 class GoalsLayer(Layer):
-    """Stored goals of an agent: the active one and the archived ones.
+    """Goals of an agent, to read and change: the active one and the archived ones.
+
+    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
+    change them raise ``CorruptRecordError``, and the stored data stay unchanged.
 
     Attributes:
         active: The active goal, or None.
@@ -301,6 +240,8 @@ class GoalsLayer(Layer):
     archive: tuple[GoalArchive, ...] = ()
     total: int = 0
 
+    _warned: bool = False
+
     def goal(self) -> Goal:
         """Return the active goal.
 
@@ -311,62 +252,12 @@ class GoalsLayer(Layer):
             raise StateError("there is no active goal; set one first")
         return self.active
 
-    def ending(self, status: GoalStatus, outcome: str) -> GoalsLayer:
-        """Return a copy with the active goal moved to the archive.
-
-        Raises:
-            StateError: There is no active goal.
-        """
-        kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
-        sizes = [part_tokens(each) for each in kept]
-        while len(kept) > 1 and sum(sizes) > ARCHIVES_TOKENS:
-            del kept[0], sizes[0]
-        return self.replaced(active=None, archive=tuple(kept))
-
-    def within(self, most: int) -> GoalsLayer:
-        """Return a copy that is reduced to ``most`` tokens.
-
-        The oldest archived goals are dropped first, then the context, then the results of subtasks.
-
-        Raises:
-            StateError: The texts of the active goal alone exceed the limit.
-        """
-        layer = self
-        while layer.archive and part_tokens(layer) > most:
-            layer = layer.replaced(archive=layer.archive[1:])
-        if layer.active is None or part_tokens(layer) <= most:
-            return layer
-        context = layer.active.context
-        done = {id_: each.replaced(result="") for id_, each in layer.active.subtasks.items()}
-        smaller: dict[str, Any]
-        for smaller in ({"context": context[-ARCHIVED_CONTEXT:]}, {"context": ""}, {"context": "", "subtasks": done}):
-            layer = layer.replaced(active=layer.goal().replaced(**smaller))
-            if part_tokens(layer) <= most:
-                return layer
-        raise StateError(f"the goal and its subtasks exceed {most} tokens; complete the goal or shorten its texts")
-
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goals to the model: the active goal, then the last ended goals."""
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
             yield f"Earlier goal: {escape_line(archived.line(), 240)}"
-
-
-def part_tokens(part: Part) -> int:
-    """Return the estimated tokens of a value's stored JSON text."""
-    return estimate_tokens(part.model_dump_json(exclude_defaults=True))
-
-
-class GoalState(LayerAccessor[GoalsLayer]):
-    """Goals of an agent, to read and change.
-
-    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
-    change them raise ``CorruptRecordError``, and the stored data stay unchanged.
-    """
-
-    KIND = GoalsLayer
-    _warned = False
 
     def set(self, text: str, *, context: str = "") -> Goal:
         """Set a new active goal, and archive the previous goal.
@@ -379,34 +270,40 @@ class GoalState(LayerAccessor[GoalsLayer]):
             ValueError: ``text`` is empty.
         """
         with self._changing():
-            layer = self.layer
-            goal = Goal(
-                id=layer.total + 1,
+            if self.active is not None:
+                self._end(GoalStatus.SUPERSEDED, "")
+            self.total += 1
+            self.active = goal = Goal(
+                id=self.total,
                 text=shorten_line(text, 300),
                 context=context[-MOST_CONTEXT:],
                 started_at=self._store.wall(),
             )
-            before = layer if layer.active is None else layer.ending(GoalStatus.SUPERSEDED, "")
-            self._keep_goals(before.replaced(active=goal, total=goal.id))
-            return goal
+        return goal
 
     def complete(self, outcome: str = "") -> GoalArchive:
         """Archive the active goal as completed, and return its archive record."""
-        return self._end(GoalStatus.COMPLETED, outcome)
+        with self._changing():
+            return self._end(GoalStatus.COMPLETED, outcome)
 
     def fail(self, reason: str = "") -> GoalArchive:
         """Archive the active goal as failed, and return its archive record."""
-        return self._end(GoalStatus.FAILED, reason)
+        with self._changing():
+            return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        with self._changing():
-            self._keep_goals(self.layer.ending(status, outcome))
-            return self.layer.archive[-1]
+        kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
+        while len(kept) > 1 and sum(map(part_tokens, kept)) > ARCHIVES_TOKENS:
+            del kept[0]
+        self.active, self.archive = None, tuple(kept)
+        return kept[-1]
 
     def add_finding(self, text: str) -> None:
         """Add a finding to the active goal, unless no goal is active or the goal has the finding already."""
-        if self.layer.active is not None:
-            self._change_goal(lambda goal: goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS)))
+        if self.active is not None:
+            with self._changing():
+                goal = self.goal()
+                self.active = goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS))
 
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
         """Add a subtask to the active goal, or replace the subtask with the same id.
@@ -415,7 +312,21 @@ class GoalState(LayerAccessor[GoalsLayer]):
             StateError: The dependencies form a cycle or name a missing subtask, or the goal would have over 50 subtasks.
         """
         subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
-        return self._change_goal(lambda goal: goal.with_subtask(subtask)).subtask(subtask_id)
+        with self._changing():
+            subtasks = self._put(subtask).subtasks
+            if len(subtasks) > MOST_SUBTASKS:
+                raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+            for each in subtask.depends_on:
+                if each not in subtasks:
+                    known = ", ".join(map(repr, subtasks))
+                    raise StateError(
+                        f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}"
+                    )
+            try:
+                TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
+            except CycleError as error:
+                raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
+        return subtask
 
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
         """Complete a subtask.
@@ -423,15 +334,15 @@ class GoalState(LayerAccessor[GoalsLayer]):
         Raises:
             StateError: The subtask does not exist, is not open, or depends on a subtask that is not completed.
         """
-
-        def complete(goal: Goal) -> Goal:
+        with self._changing():
+            goal = self.goal()
             subtask = goal.subtask(subtask_id)
             if subtask not in goal.ready:
                 ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
                 raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
-            return goal.with_subtask(subtask.replaced(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300)))
-
-        return self._change_goal(complete).subtask(subtask_id)
+            ended = subtask.replaced(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300))
+            self._put(ended)
+        return ended
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Mark a subtask as failed.
@@ -439,32 +350,51 @@ class GoalState(LayerAccessor[GoalsLayer]):
         Raises:
             StateError: The subtask does not exist, or is completed.
         """
-
-        def fail(goal: Goal) -> Goal:
-            subtask = goal.subtask(subtask_id)
+        with self._changing():
+            subtask = self.goal().subtask(subtask_id)
             if subtask.status is SubtaskStatus.COMPLETED:
                 raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
-            return goal.with_subtask(subtask.replaced(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300)))
-
-        return self._change_goal(fail).subtask(subtask_id)
+            ended = subtask.replaced(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300))
+            self._put(ended)
+        return ended
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""
-        goal = self.layer.active
-        return [] if goal is None else goal.ready
+        return [] if self.active is None else self.active.ready
 
-    def _change_goal(self, change: Callable[[Goal], Goal]) -> Goal:
-        with self._changing():
-            goal = change(self.layer.goal())
-            self._keep_goals(self.layer.replaced(active=goal))
-            return goal
+    def _put(self, subtask: Subtask) -> Goal:
+        goal = self.goal()
+        self.active = goal = goal.replaced(subtasks={**goal.subtasks, subtask.id: subtask})
+        return goal
 
-    def _keep_goals(self, layer: GoalsLayer) -> None:
-        self._keep(layer.within(SESSION_TOKENS))
-        self._warn_of_size()
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._store.changing(self):
+            yield
+            self.reduce()
 
-    def _warn_of_size(self) -> None:
-        tokens = part_tokens(self.layer)
+    def reduce(self) -> None:
+        """Reduce the goals to 12,000 tokens.
+
+        The oldest archived goals are dropped first, then the context, then the results of subtasks.
+
+        Raises:
+            StateError: The texts of the active goal alone exceed the limit.
+        """
+        while self.archive and part_tokens(self) > SESSION_TOKENS:
+            self.archive = self.archive[1:]
+        for most in (ARCHIVED_CONTEXT, 0):
+            if self.active is not None and part_tokens(self) > SESSION_TOKENS:
+                self.active = self.active.replaced(context=self.active.context[-most:] if most else "")
+        tokens = part_tokens(self)
+        if tokens > SESSION_TOKENS:
+            goal = self.goal()
+            self.active = goal.replaced(subtasks={id_: each.replaced(result="") for id_, each in goal.subtasks.items()})
+            tokens = part_tokens(self)
+        if tokens > SESSION_TOKENS:
+            raise StateError(
+                f"the goal and its subtasks exceed {SESSION_TOKENS} tokens; complete the goal or shorten its texts"
+            )
         if tokens > WARN_TOKENS and not self._warned:
             logger.warning(
                 "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, SESSION_TOKENS
@@ -481,18 +411,29 @@ class GoalState(LayerAccessor[GoalsLayer]):
             error: Error text of a failed call.
             size: Number of characters of the call's arguments and result.
         """
-        layer = self.layer
-        if layer.active is not None:
-            goal = layer.active.executed(done, at=round(self._store.wall(), 3), error=error, raw_characters=size)
-            self._store.put_if_readable(layer.replaced(active=goal))
+        goal = self.active
+        if goal is None:
+            return
+        name = done.tool if done.tool in goal.tools or len(goal.tools) < MOST_TOOLS else OTHER_TOOLS
+        calls, failures = goal.tools.get(name, (0, 0))
+        now = round(self._store.wall(), 3)
+        self.active = goal.replaced(
+            first_at=now if goal.first_at is None else goal.first_at,
+            last_at=now,
+            calls=goal.calls + 1,
+            raw_characters=goal.raw_characters + size,
+            tools={**goal.tools, name: (calls + 1, failures + (not done.ok))},
+            errors=goal.errors if done.ok else counted(goal.errors, error_pattern(error) or "failed"),
+            recent=(*goal.recent, done)[-MOST_RECENT:],
+        )
 
     def keep_within_caps(self) -> None:
         """Reduce the stored goals to their token limit at the end of a turn."""
-        with self._store.lock:
-            if self._store.size(GoalsLayer) <= SESSION_TOKENS // 2:  # a character has at most 2 tokens
-                return
-            try:
-                self._store.put_if_readable(self.layer.within(SESSION_TOKENS))
-            except StateError:
-                logger.debug("the active goal alone exceeds the limit")
-            self._warn_of_size()
+        if self._store.size(self) > SESSION_TOKENS // 2:  # a character has at most 2 tokens
+            with self._store.lock, suppress(StateError):
+                self.reduce()
+
+
+def part_tokens(part: BaseModel) -> int:
+    """Return the estimated tokens of a value's stored JSON text."""
+    return estimate_tokens(part.model_dump_json(exclude_defaults=True))

@@ -32,47 +32,49 @@ from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.active_entities import EntityLayer, EntityState, Origin
-from strands_manga_memory.state.dialogue import ConversationLayer, DialogueState, Mention, Phase
-from strands_manga_memory.state.goals import GoalsLayer, GoalState
+from strands_manga_memory.state.active_entities import EntityLayer, Origin
+from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.state_store import SessionState, StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.values import as_json
+
+TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
+"""Names of the tools with which the model reads and changes the state. Their calls are not recorded as steps of the task."""
 
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
-@dataclass(kw_only=True, eq=False)
 class Recorder:
     """Recorder of an agent's messages, tool calls and turns in the agent's state.
 
     Args:
         store: Store of the parts of the state.
-        dialogue: Dialogue of the agent.
-        entities: Active entities.
-        goals: The goals.
         task: The task of the current request.
-        own_tools: Names of the tools that read and change the state. Their calls are not recorded as steps of the task.
+        session: State that the agents of the session share, or None.
         types_of_tools: Names of the entity types to extract from tool calls, tool results and the assistant's text. All types
             are extracted from the user's messages.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
-        session: State that the agents of the session share, or None.
     """
 
-    store: StateStore
-    dialogue: DialogueState
-    entities: EntityState
-    goals: GoalState
-    task: TaskState
-    own_tools: Collection[str]
-    types_of_tools: Collection[str]
-    expires_after_turns: int
-    session: SessionState | None = None
-    _waits: bool = False
-    _last_message: tuple[Message, Any] | None = None
-    _counted: str = ""
+    def __init__(
+        self,
+        store: StateStore,
+        task: TaskState,
+        session: SessionState | None,
+        types_of_tools: Collection[str],
+        expires_after_turns: int,
+    ) -> None:
+        self._store, self._task, self._session = store, task, session
+        self._types_of_tools, self._expires_after_turns = types_of_tools, expires_after_turns
+        self._dialogue = store.get(ConversationLayer)
+        self._entities = store.get(EntityLayer)
+        self._goals = store.get(GoalsLayer)
+        self._waits = False
+        self._last_message: tuple[Message, Any] | None = None
+        self._counted = ""
 
     def listen(self, agent: Agent) -> None:
         """Register the hooks that record messages, tool calls and turns.
@@ -92,121 +94,109 @@ class Recorder:
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
         """Read the state again if the application replaced ``agent.state`` between turns."""
-        self.store.get(ConversationLayer)
+        self._store.refresh()
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self.store.take_over()
-        if self.session is not None:
-            await self.session.refresh()
+        self._store.take_over()
+        if self._session is not None:
+            await self._session.refresh()
         if self._waits:
-            self.task.resume()
+            self._task.resume()
         else:
-            self.task.begin()
+            self._task.begin()
         self._waits = False
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
         self._waits = event.result is not None and event.result.stop_reason == "interrupt"
         if self._waits:
-            self.task.pause()
+            self._task.pause()
         else:
-            self.task.end()
-            with self.store.lock:
-                layer = self.dialogue.layer
-                if layer.phase is not Phase.FAREWELL:
-                    is_asking = layer.next_question and layer.missing
-                    self.dialogue.advance(Phase.SLOT_FILLING if is_asking else Phase.FOLLOW_UP)
+            self._task.end()
+            dialogue = self._dialogue
+            if dialogue.phase is not Phase.FAREWELL:
+                dialogue.advance(Phase.SLOT_FILLING if dialogue.next_question and dialogue.missing else Phase.FOLLOW_UP)
         self._last_message = None
-        self.store.write()
-        self.goals.keep_within_caps()
-        self.store.turn_ended()
-        if self.session is not None:
-            self.session.publish()
+        self._store.write()
+        self._goals.keep_within_caps()
+        self._store.turn_ended()
+        if self._session is not None:
+            self._session.publish()
 
     # Messages
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
         message = event.message
+        identity = message.get("tracking_id") or ""
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self.store.lock:  # tools change the state from other threads
+        with self._store.lock:  # tools change the state from other threads
             if message["role"] == "assistant":
-                self._assistant_message(message)
+                self._assistant_message(message, identity)
                 return  # the next tool result or the end of the turn writes the change
-            slots = self.dialogue.layer.slots
             if results:
-                self._tool_results(results, message.get("tracking_id") or "")
+                self._dialogue.advance(Phase.RESPONSE_GENERATION)
+                text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
+                self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
             else:
-                self._user_message(message)
-            if self.dialogue.layer.slots is not slots:
-                self.store.write(ConversationLayer)
-            self.store.write(EntityLayer, GoalsLayer)  # phase and turn count are written at the end of the turn
+                self._last_message = message, message["content"]
+                # Strands adds a continuation under the same id.
+                self._user_message(message, identity, is_new_turn=not identity or identity != self._counted)
+                self._counted = identity
+            self._store.write()
 
-    def _user_message(self, message: Message, *, is_redacted: bool = False) -> None:
-        identity = message.get("tracking_id") or ""
+    def _user_message(self, message: Message, identity: str, *, is_new_turn: bool) -> None:
         text = _text(message)
-        self._last_message = message, message["content"]
-        # Strands adds a continuation under the same id.
-        is_new_turn = not is_redacted and (not identity or identity != self._counted)
-        self._counted = identity
-        found = find_spoken_entities(text, self.store.types) if text else []
-        mentions = [Mention(each.type, each.value[:200], identity) for each in found]
-        phase = self.dialogue.layer.phase if is_redacted else _phase_of(text, self.dialogue.layer)
-        self.dialogue.take_message(phase, mentions, is_new_turn=is_new_turn)
-        self.entities.begin_turn(expires_after=self.expires_after_turns, is_new_subject=changes_subject(text))
-        self.entities.take_mentions(found, Origin.USER, identity)
+        found = find_spoken_entities(text, self._store.types) if text else []
+        self._dialogue.take_message(_phase_of(text, self._dialogue), found, identity, is_new_turn=is_new_turn)
+        self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
+        self._entities.take_mentions(found, Origin.USER, identity)
 
-    def _assistant_message(self, message: Message) -> None:
-        layer = self.dialogue.layer
-        if layer.intent is not None:  # the log stores it with the turn
+    def _assistant_message(self, message: Message, identity: str) -> None:
+        dialogue = self._dialogue
+        if dialogue.intent is not None:  # the log stores it with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
-            custom["intent"] = layer.intent
-        identity = message.get("tracking_id") or ""
+            custom["intent"] = dialogue.intent
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
-        if uses or layer.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
-            self.dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
-        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in self.own_tools)
+        if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
+            dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
+        given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in TOOL_NAMES)
         self._extract_ids(encodable(head_and_tail(given)), Origin.TOOL, identity)
         self._extract_ids(_text(message), Origin.ASSISTANT, identity)
 
-    def _tool_results(self, results: list[ToolResult], identity: str) -> None:
-        self.dialogue.advance(Phase.RESPONSE_GENERATION)
-        text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-        self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
-
     def _extract_ids(self, text: str, origin: Origin, identity: str) -> None:
-        found = self.store.types.find(text) if text else ()
-        self.entities.take_mentions([each for each in found if each.type in self.types_of_tools], origin, identity)
+        found = self._store.types.find(text) if text else ()
+        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
         """Remove the entities and slot values of the user's last message if a guardrail has redacted the message.
 
         Those of the redacted text replace them. Strands redacts a message without calling a hook.
         """
-        if self._last_message is None:
+        if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return
-        message, content = self._last_message
-        if message["content"] is content:
-            return
-        with self.store.lock:
-            self.entities.remove_source(message.get("tracking_id") or "")
-            self.dialogue.remove_source(message.get("tracking_id") or "")
-            self._user_message(message, is_redacted=True)
+        message = self._last_message[0]
+        identity = message.get("tracking_id") or ""
+        with self._store.lock:
+            self._last_message = message, message["content"]
+            self._entities.remove_source(identity)
+            self._dialogue.remove_source(identity)
+            self._user_message(message, identity, is_new_turn=False)
 
     # Tools
 
     def _tool_begins(self, event: BeforeToolCallEvent[Agent]) -> None:
         use = event.tool_use
-        if use["name"] not in self.own_tools and not event.cancel_tool:
-            self.task.begin_call(call_key(event.agent, use), use["name"], use["input"])
+        if use["name"] not in TOOL_NAMES and not event.cancel_tool:
+            self._task.begin_call(call_key(event.agent, use), use["name"], use["input"])
 
     def _tool_ended(self, event: AfterToolCallEvent[Agent]) -> None:
         use, result = event.tool_use, event.result
-        if use["name"] in self.own_tools:
+        if use["name"] in TOOL_NAMES:
             return
         key = call_key(event.agent, use)
         if event.cancel_message is not None:
-            self.task.begin_call(key, use["name"], use["input"])
+            self._task.begin_call(key, use["name"], use["input"])
         text = _result_text(result)
-        self.task.end_call(
+        self._task.end_call(
             key,
             ok=result.get("status") != "error",
             text=text,
@@ -216,13 +206,13 @@ class Recorder:
         )
 
 
-def _phase_of(text: str, layer: ConversationLayer) -> Phase:
+def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
     act = _set_phrase_act(text)
     if act is DialogueAct.FAREWELL:
         return Phase.FAREWELL
-    if act is DialogueAct.GREETING and layer.phase in (Phase.GREETING, Phase.FAREWELL):
+    if act is DialogueAct.GREETING and dialogue.phase in (Phase.GREETING, Phase.FAREWELL):
         return Phase.GREETING
-    return Phase.SLOT_FILLING if layer.missing and layer.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
+    return Phase.SLOT_FILLING if dialogue.missing and dialogue.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
 
 
 def _set_phrase_act(text: str) -> DialogueAct | None:

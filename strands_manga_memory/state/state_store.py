@@ -9,15 +9,14 @@ import asyncio
 import json
 import logging
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 from strands import Agent
 
 from strands_manga_memory import telemetry
@@ -37,26 +36,30 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    def changed(self, **fields: Any) -> Self:
-        """Return a validated copy with some fields changed.
-
-        Raises:
-            ValueError: A value is not allowed.
-        """
-        return type(self).model_validate({**dict(self), **fields})
-
     def replaced(self, **fields: Any) -> Self:
         """Return a copy with some fields changed, without validation."""
         return self.model_copy(update=fields)
 
 
-class Layer(Part):
-    """Part of an agent's state that is stored under its own key, such as the goals."""
+class Layer(BaseModel):
+    """Part of an agent's state that is stored under its own key, such as the goals.
+
+    Methods of a layer replace the values of its fields and change none of them in place. Unknown fields are kept.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str]
     """Key in ``agent.state``."""
 
     VERSION: ClassVar[int] = 1
+
+    _store: StateStore = PrivateAttr()
+
+    def bind(self, store: StateStore) -> Self:
+        """Store the layer in ``store``, and return the layer."""
+        self._store = store
+        return self
 
     def stored(self) -> str:
         """Return the JSON text to store, with a format version and without default values.
@@ -74,53 +77,49 @@ class Layer(Part):
         Raises:
             CorruptRecordError: The text is damaged, or was written by a newer release.
         """
-        record = cls.KEY
+        problem = "is damaged; it was not changed"
         try:
-            fields = json.loads(value) if isinstance(value, str) else None
-        except ValueError:
-            fields = None
-        version = fields.pop("version", None) if isinstance(fields, dict) else None
-        if type(version) is not int or version < 1:
-            raise CorruptRecordError(f"record={record!r} is not a state of this package; it was not changed", record=record)
-        if version > cls.VERSION:
-            raise CorruptRecordError(
-                f"record={record!r} has version {version}, this release supports {cls.VERSION}: install a newer release, or "
-                f"delete the key from agent.state to start with an empty state",
-                record=record,
-            )
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise CorruptRecordError(
-                f"record={record!r} is damaged ({error.error_count()} invalid fields); it was not changed", record=record
-            ) from error
+            fields = json.loads(value)
+            version = fields.pop("version")
+            if type(version) is int and version == cls.VERSION:
+                return cls.model_validate(fields)
+            if type(version) is int and version > cls.VERSION:
+                problem = (
+                    f"has version {version}, this release supports {cls.VERSION}: install a newer release, or delete the key "
+                    f"from agent.state to start with an empty state"
+                )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            logger.debug("record=<%s> | damaged", cls.KEY)
+        raise CorruptRecordError(f"record={cls.KEY!r} {problem}", record=cls.KEY)
 
-    def merged(self, base: Self, other: Self) -> Self:
-        """Return ``other`` with the differences between ``base`` and this object applied.
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Replace all values by those of ``values``, which ``dict(layer)`` returned."""
+        if self.model_extra:
+            self.model_extra.clear()
+        for name, value in values.items():
+            setattr(self, name, value)
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If both this object and ``other`` changed
-        a field with none of these types, this object's value is used.
+    def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+        """Take the values of ``other``, and apply the differences between ``base`` and this layer to them.
+
+        Mappings are merged by key, tuples by item, and increases of counts are added. If both changed a field with none of
+        these types, this layer's value is used.
         """
-        if other == base:
-            return self
-        names = type(self).model_fields
-        return other.replaced(
-            **{name: _merged(getattr(self, name), getattr(base, name), getattr(other, name)) for name in names}
-        )
+        if other != base:
+            mine = dict(self)
+            self.restore({**other, **{name: _merged(mine[name], base[name], other[name]) for name in type(self).model_fields}})
 
 
 def _merged(mine: Any, base: Any, other: Any) -> Any:
     if mine == base:
         return other
-    if isinstance(mine, dict) and isinstance(base, dict) and isinstance(other, dict):
+    if isinstance(mine, dict):
         kept = {key: value for key, value in other.items() if key in mine or key not in base}
         return kept | {key: value for key, value in mine.items() if key not in base or base[key] != value}
-    if isinstance(mine, tuple) and isinstance(base, tuple) and isinstance(other, tuple):
+    if isinstance(mine, tuple):
         kept_items = [each for each in other if each in mine or each not in base]
         return (*kept_items, *(each for each in mine if each not in base and each not in other))
-    if type(mine) is int and type(base) is int and type(other) is int:
-        return max(0, other + mine - base)
-    return mine
+    return max(0, other + mine - base) if type(mine) is int else mine
 
 
 _Layer = TypeVar("_Layer", bound=Layer)
@@ -134,62 +133,65 @@ REVISION = "manga_state.revision"
 
 @dataclass
 class _Entry:
-    """Layer of an agent's state, with its stored text.
+    """Layer of an agent's state, with its values at earlier times.
 
     Attributes:
-        base: The layer when the agent last read it, shared it with the session, or merged the session's layer.
         error: Reason why the stored text cannot be read; empty if it can be read.
-        is_later: Whether the layer has changed since the last turn ended.
+        text: Stored text.
+        written: Values when the layer was last read from ``agent.state`` or written there.
+        shared: Values when the layer was last read, shared with the session, or merged with the session's layer.
+        turn_end: Values at the end of the last turn.
     """
 
-    layer: Any
-    base: Any
-    stored: Any = None
+    layer: Layer
     error: str = ""
-    is_written: bool = True
-    is_later: bool = False
+    text: Any = None
+    written: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    turn_end: dict[str, Any] = field(default_factory=dict)
 
 
 class StateStore:
     """Layers (parts of an agent's state, such as the goals) that are stored in ``agent.state`` when they change.
 
     When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
-    or from a newer release stays unchanged in ``agent.state``. The store then has an empty layer that cannot be changed.
+    or from a newer release stays unchanged in ``agent.state``; the layer then begins empty and is not stored.
 
     Args:
         kinds: Classes of the stored layers.
         types: Entity types.
+        intents: Slots of each intent, keyed by the intent's name.
         clock: Monotonic seconds.
         wall: Seconds since 1970.
     """
 
     def __init__(
         self,
-        kinds: tuple[type[Layer], ...],
+        kinds: Iterable[type[Layer]],
         types: EntityTypes,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        intents: Mapping[str, tuple[Any, ...]],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
-        self.types, self.clock, self.wall = types, clock, wall
+        self.types, self.intents, self.clock, self.wall = types, intents, clock, wall
         self.lock = threading.RLock()
-        self.writes = 0
-        self.revision = 0
+        self.writes = self.revision = 0
         self.agent_id = ""
+        self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._is_restored = False
-        self._entries = {kind: _Entry(kind(), kind()) for kind in kinds}
+        self._entries = {kind: _Entry(kind().bind(self)) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
         """Read the layers of an agent. Layers that were changed before and that ``agent.state`` lacks are written."""
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
-            before = [entry.layer for entry in self._entries.values() if not entry.is_written]
+            before = {kind: dict(entry.layer) for kind, entry in self._entries.items()}
             self._read(agent)
-            for layer in before:
-                if self._entries[type(layer)].stored is None:
-                    self.put_if_readable(layer)
+            for kind, entry in self._entries.items():
+                if entry.text is None:
+                    entry.layer.restore(before[kind])
             self.write()
 
     @property
@@ -198,44 +200,44 @@ class StateStore:
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the current value of the layer of the class ``kind``."""
-        return self._entry(kind).layer  # type: ignore[no-any-return]
+        """Return the layer of the class ``kind``, read again if ``agent.state`` was replaced."""
+        self.refresh()
+        return self._entries[kind].layer  # type: ignore[return-value]
 
-    def _entry(self, kind: type[Layer]) -> _Entry:
+    def refresh(self) -> None:
+        """Read the layers again if ``agent.state`` was replaced."""
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
-        return self._entries[kind]
 
     @contextmanager
-    def changing(self, kind: type[Layer]) -> Iterator[None]:
-        """Hold the lock while a layer is changed.
+    def changing(self, layer: Layer) -> Iterator[None]:
+        """Hold the lock while a layer is changed, then validate and write the layer. An error undoes the change.
 
         Raises:
             CorruptRecordError: The stored layer cannot be read. It stays unchanged.
         """
         with self.lock:
-            if error := self._entry(kind).error:
-                raise CorruptRecordError(error, record=kind.KEY)
-            yield
+            self.refresh()
+            if error := self._entries[type(layer)].error:
+                raise CorruptRecordError(error, record=layer.KEY)
+            before = dict(layer)
+            try:
+                yield
+                layer.model_validate(dict(layer))
+            except BaseException:
+                layer.restore(before)
+                raise
+            self.write()
 
-    def put_if_readable(self, layer: Layer) -> None:
-        """Replace a layer in memory, unless its stored text cannot be read. The next ``write`` stores the layer."""
-        with self.lock:
-            entry = self._entry(type(layer))
-            if layer is not entry.layer and not entry.error:
-                entry.layer, entry.is_written, entry.is_later = layer, False, True
-
-    def size(self, kind: type[Layer]) -> int:
+    def size(self, layer: Layer) -> int:
         """Return the number of characters of a layer's stored text."""
-        with self.lock:
-            return len(str(self._entries[kind].stored or ""))
+        return len(str(self._entries[type(layer)].text or ""))
 
     def unreadable(self) -> dict[str, str]:
         """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
-        with self.lock:
-            return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
+        return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self, *kinds: type[Layer]) -> None:
         """Write the changed layers into ``agent.state``. If ``kinds`` are given, write only layers of these classes."""
@@ -243,28 +245,26 @@ class StateStore:
             agent = self.agent
             if agent is None or agent.state is not self._state:
                 return  # ``agent.state`` was replaced; ``get`` reads the new one
-            for kind, entry in self._entries.items():
-                if entry.is_written or (kinds and kind not in kinds):
-                    continue
-                value = entry.layer.stored()
-                if value != entry.stored:
-                    agent.state.set(kind.KEY, value)
-                    entry.stored = value
+            for kind in kinds or self._entries:
+                entry = self._entries[kind]
+                values = dict(entry.layer)
+                if not entry.error and values != entry.written:
+                    entry.text, entry.written = entry.layer.stored(), values
+                    agent.state.set(kind.KEY, entry.text)
                     self.writes += 1
-                entry.is_written = True
 
     def take_over(self) -> None:
-        """Read the state again if a session manager replaced it, and keep changes that were made here since the last turn.
-
-        If another process changed the same part of the state, the value of this process wins.
-        """
+        """Read the state again if a session manager replaced it, and apply the changes made here since the last turn."""
         with self.lock:
             agent = self.agent
-            ours = [entry.layer for entry in self._entries.values() if entry.is_later]
             if agent is not None and agent.state is not self._state:
+                ours = [(entry.layer, dict(entry.layer), entry.turn_end) for entry in self._readable()]
                 self._read(agent)
-                for layer in ours:
-                    self.put_if_readable(layer)
+                for layer, values, base in ours:
+                    if values != base:
+                        theirs = dict(layer)
+                        layer.restore(values)
+                        layer.merge(base, theirs)
             self.turn_ended()
 
     def turn_ended(self) -> None:
@@ -272,26 +272,21 @@ class StateStore:
         with self.lock:
             self.write()
             for entry in self._entries.values():
-                entry.is_later = False
+                entry.turn_end = dict(entry.layer)
 
     # Layers that the agents of a session share
 
-    @property
-    def is_new(self) -> bool:
-        """Whether the state was neither restored from ``agent.state`` nor exchanged with the session's other agents."""
-        with self.lock:
-            return self.revision == 0 and not self._is_restored
+    def _readable(self) -> list[_Entry]:
+        return [entry for entry in self._entries.values() if not entry.error]
 
     def has_changed(self) -> bool:
         """Return whether a layer has changed since it was read, or last exchanged with the session's other agents."""
         with self.lock:
-            entries = map(self._entry, list(self._entries))
-            return any(entry.layer is not entry.base and entry.layer != entry.base for entry in entries)
+            return any(dict(entry.layer) != entry.shared for entry in self._readable())
 
-    def share(self) -> list[Layer]:
-        """Return the layers to share with the session. Layers that cannot be read are left out."""
-        with self.lock:
-            return [entry.layer for entry in map(self._entry, list(self._entries)) if not entry.error]
+    def share(self) -> list[tuple[Layer, dict[str, Any]]]:
+        """Return the layers to share with the session, with their values. Layers that cannot be read are left out."""
+        return [(entry.layer, dict(entry.layer)) for entry in self._readable()]
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
         """Merge the layers that another agent of the session shared. Damaged layers are skipped.
@@ -302,27 +297,23 @@ class StateStore:
                 and all values of this agent are applied to them.
         """
         with self.lock:
-            for kind in list(self._entries):
-                if kind.KEY not in shared:
-                    continue
-                entry = self._entry(kind)
+            for entry in self._readable():
+                layer = entry.layer
                 try:
-                    other = kind.loaded(shared[kind.KEY])
-                except CorruptRecordError as error:
-                    logger.debug("record=<%s>, error=<%s> | shared state is not used", kind.KEY, type(error).__name__)
+                    other = dict(layer.loaded(shared.get(layer.KEY)))
+                except CorruptRecordError:
                     continue
-                base = entry.base if revision >= self.revision else kind()
-                self.put_if_readable(entry.layer.merged(base, other))
-                entry.base = other
+                layer.merge(entry.shared if revision >= self.revision else dict(type(layer)()), other)
+                entry.shared = other
             self.write()
             self.note_shared([], max(revision, self.revision))
 
-    def note_shared(self, layers: list[Layer], revision: int) -> None:
-        """Note that the session now has the given layers, and that this agent has merged the session's ``revision``."""
+    def note_shared(self, layers: Iterable[tuple[Layer, dict[str, Any]]], revision: int) -> None:
+        """Note that the session now has the given values of layers, and that this agent has merged its ``revision``."""
         with self.lock:
-            for layer in layers:
-                self._entries[type(layer)].base = layer
-            self.revision = revision
+            for layer, values in layers:
+                self._entries[type(layer)].shared = values
+            self.revision, self.is_new = revision, False
             agent = self.agent
             if agent is not None and agent.state is self._state:
                 agent.state.set(REVISION, revision)
@@ -331,36 +322,16 @@ class StateStore:
         self._state = agent.state
         revision = agent.state.get(REVISION)
         self.revision = revision if type(revision) is int else 0
-        for kind in self._entries:
-            layer, error, value = kind(), "", agent.state.get(kind.KEY)
+        for kind, entry in self._entries.items():
+            loaded, entry.error, entry.text = kind(), "", agent.state.get(kind.KEY)
             try:
-                layer = layer if value is None else kind.loaded(value)
+                loaded = loaded if entry.text is None else kind.loaded(entry.text)
             except CorruptRecordError as failure:
-                error = str(failure)
+                entry.error = str(failure)
                 logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
-            self._entries[kind] = _Entry(layer, layer, value, error)
-        self._is_restored = any(entry.stored is not None for entry in self._entries.values())
-
-
-class LayerAccessor(Generic[_Layer]):
-    """Access to one layer (stored part of the state, such as the goals). Changes are made under the lock of the store."""
-
-    KIND: ClassVar[type[Layer]]
-
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
-
-    @property
-    def layer(self) -> _Layer:
-        """Current, immutable value of the layer."""
-        return self._store.get(self.KIND)  # type: ignore[return-value]
-
-    def _changing(self) -> AbstractContextManager[None]:
-        return self._store.changing(self.KIND)
-
-    def _keep(self, layer: _Layer) -> None:
-        self._store.put_if_readable(layer)
-        self._store.write()
+            entry.layer.restore(dict(loaded))
+            entry.written = entry.shared = entry.turn_end = dict(loaded)
+        self.is_new = not self.revision and all(entry.text is None for entry in self._entries.values())
 
 
 class _SharedLayers(NamedTuple):
@@ -445,10 +416,11 @@ class SessionState:
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
             layers = self._store.share()
+            texts = {layer.KEY: layer.stored() for layer, _ in layers}
             revision = 1 + max(self._store.revision, shared.revision)
         # The agent itself may be gone: its last turn is shared in the background.
         agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
-        rows = {"layers": {each.KEY: each.stored() for each in layers}, "revision": revision, "agents": sorted(agents)}
+        rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
         self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(layers, revision)
 

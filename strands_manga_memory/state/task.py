@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import Field
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.arguments import filled
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
@@ -21,7 +20,7 @@ from strands_manga_memory.state.goals import (
     MOST_LINES,
     MOST_PATTERNS,
     Execution,
-    GoalState,
+    GoalsLayer,
     added_finding,
     counted,
     error_pattern,
@@ -33,6 +32,8 @@ from strands_manga_memory.telemetry import TOOL_LOOP
 logger = logging.getLogger(__name__)
 
 MOST_STEPS = 100
+"""Maximum number of tool calls of a task, and of its other steps."""
+
 MOST_FINDINGS = 50
 MOST_ALIKE = 3
 """Number of calls with equal arguments and results in one task that count as a loop."""
@@ -117,7 +118,7 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return a copy of the step after its end.
+        """Return a copy of the step after its end, or, with the status ``QUEUED``, while the task waits for a human.
 
         Args:
             status: The new status.
@@ -129,16 +130,10 @@ class TaskStep(Part):
         Raises:
             StateError: The new status may not follow the current status.
         """
-        took = self._since_start(now) if ms is None else ms
+        if ms is None:
+            ms = 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
         error = error[:200] if error else None
-        return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + took, 3))
-
-    def waiting(self, now: float) -> TaskStep:
-        """Return a copy of the step with the status ``QUEUED``, because the task waits for a human."""
-        return self._moved(StepStatus.QUEUED, duration_ms=round(self.duration_ms + self._since_start(now), 3))
-
-    def _since_start(self, now: float) -> float:
-        return 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
+        return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + ms, 3))
 
     def _moved(self, status: StepStatus, **fields: Any) -> TaskStep:
         if status not in _NEXT[self.status]:
@@ -163,10 +158,6 @@ class LoopDetector:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def clear(self) -> None:
-        """Forget all counted calls."""
-        self._counts.clear()
-
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
         """Count a tool call. Return True for the third call with equal name, arguments and result, and False for all others."""
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
@@ -182,7 +173,7 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: Up to 100 steps, keyed by id, oldest first. Of more, older thoughts are dropped before tool calls.
+        steps: The last 100 tool calls and the last 100 other steps, keyed by id, oldest first.
         dropped: Number of steps that were dropped.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by the name of the tool; for a step without a tool, by its text without numbers
@@ -193,10 +184,9 @@ class TaskState:
         loops: Number of loops that were detected in this task and all earlier tasks of the agent.
     """
 
-    def __init__(self, store: StateStore, budget_ms: float, goals: GoalState) -> None:
+    def __init__(self, store: StateStore, budget_ms: float) -> None:
         self._lock, self._clock = store.lock, store.clock
-        self._goals = goals
-        self._loop_detector = LoopDetector()
+        self._goals = store.get(GoalsLayer)
         self.budget_ms = budget_ms
         self.timed_out: set[str] = set()
         self.loops = 0
@@ -205,10 +195,9 @@ class TaskState:
     def _clear(self) -> None:
         self._started_at: float | None = None
         self._paused_at: float | None = None
-        self._paused_ms = 0.0
         self._undo: dict[str, Callable[[], object]] = {}
         self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._loop_detector.clear()
+        self._loop_detector = LoopDetector()
         self.steps: dict[str, TaskStep] = {}
         self.dropped = 0
         self.findings: tuple[str, ...] = ()
@@ -225,24 +214,26 @@ class TaskState:
     def pause(self) -> None:
         """Stop the clock of the task's time budget during a wait for a human. Steps in progress are queued again."""
         with self._lock:
-            self._paused_at = now = self._clock()
-            for step in self._with_status(StepStatus.IN_PROGRESS):
-                self._put(step.waiting(now))
+            self._paused_at = self._clock()
+            self._end_running(StepStatus.QUEUED)
 
     def resume(self) -> None:
         """Restart the clock of the task's time budget after a wait for a human."""
         with self._lock:
-            if self._paused_at is not None:
-                self._paused_ms += 1000 * (self._clock() - self._paused_at)
-                self._paused_at = None
+            if self._paused_at is not None and self._started_at is not None:
+                self._started_at += self._clock() - self._paused_at
+            self._paused_at = None
 
     def end(self) -> None:
         """End the task. Steps in progress are marked as failed or, if the time budget is used up, as timed out."""
         with self._lock:
             status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
-            for step in self._with_status(StepStatus.IN_PROGRESS):
-                self._put(step.ended(status, self._clock(), error="did not end with its turn"))
+            self._end_running(status, "did not end with its turn")
             self._calls.clear()
+
+    def _end_running(self, status: StepStatus, error: str | None = None) -> None:
+        for step in self._with_status(StepStatus.IN_PROGRESS):
+            self._put(step.ended(status, self._clock(), error=error))
 
     def add_step(
         self,
@@ -263,7 +254,7 @@ class TaskState:
         with self._lock:
             if self._started_at is None:
                 self.begin()
-            id_ = step_id or f"step-{len(self.steps) + self.dropped + 1}"
+            id_ = step_id or f"step-{self._recorded + 1}"
             if id_ in self.steps:
                 raise StateError(f"step {id_!r:.80} exists already; use another id")
             kind = StepKind(kind)
@@ -340,7 +331,6 @@ class TaskState:
         Raises:
             ValueError: The kind does not exist, the text is empty, or ``confidence`` is not from 0 to 1.
         """
-        filled("text", text)
         with self._lock:
             step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
             if ok is not None:
@@ -359,18 +349,18 @@ class TaskState:
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
         """Record the start or restart of a tool call with the key that ``call_key`` returns."""
         with self._lock:
-            id_ = self._calls[key][0] if key in self._calls else key
+            id_, _ = self._calls.get(key, (key, None))
             known = self.steps.get(id_)
             if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
-                id_, known = f"{key}#{len(self.steps) + self.dropped + 1}", None
+                id_, known = f"{key}#{self._recorded + 1}", None
             if known is None:
                 parameters = {
                     str(key): shorten_line(redact_identifiers(str(value)[:_READ]), 100)
                     for key, value in list(given.items())[:20]
                 }
-                self.add_step(name, parameters, step_id=id_)
+                known = self.add_step(name, parameters, step_id=id_)
             self._calls[key] = id_, given
-            if known is None or known.status is not StepStatus.IN_PROGRESS:
+            if known.status is not StepStatus.IN_PROGRESS:
                 self.start_step(id_)
 
     def end_call(self, key: str, *, ok: bool, text: str, ms: float | None = None, retry: bool = False, size: int = 0) -> None:
@@ -418,19 +408,17 @@ class TaskState:
         else:
             self.errors = counted(self.errors, pattern)
 
+    @property
+    def _recorded(self) -> int:
+        return len(self.steps) + self.dropped
+
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
-        if len(self.steps) > MOST_STEPS:
-            ended = [id_ for id_, each in self.steps.items() if each.status not in _OPEN]
-            # Thoughts and the like go first: tool calls may still be undone, and their errors are shown.
-            late = set(list(self.steps)[-MOST_STEPS // 2 :])  # ``roll_back`` may name one
-            dropped = min(
-                ended,
-                key=lambda id_: id_ in late or id_ in self._undo or self.steps[id_].kind is StepKind.TOOL,
-                default=next(iter(self.steps)),
-            )
-            del self.steps[dropped]
-            self._undo.pop(dropped, None)
+        alike = [each for each in self.steps.values() if (each.kind is StepKind.TOOL) == (step.kind is StepKind.TOOL)]
+        if len(alike) > MOST_STEPS:
+            oldest = next((each for each in alike if each.status not in _OPEN), alike[0])
+            del self.steps[oldest.id]
+            self._undo.pop(oldest.id, None)
             self.dropped += 1
         return step
 
@@ -455,10 +443,9 @@ class TaskState:
 
     def remaining_ms(self) -> float:
         """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
-        if self._started_at is None:
-            return self.budget_ms
-        until = self._clock() if self._paused_at is None else self._paused_at
-        return min(self.budget_ms, max(0.0, self.budget_ms + self._paused_ms - 1000 * (until - self._started_at)))
+        now = self._clock() if self._paused_at is None else self._paused_at
+        used = 0.0 if self._started_at is None else 1000 * (now - self._started_at)
+        return min(self.budget_ms, max(0.0, self.budget_ms - used))
 
     def urgency(self) -> str:
         """Return a warning for the model if the time budget runs low or is used up; otherwise an empty text."""

@@ -111,5 +111,5 @@ def test_amount_fills_a_slot_that_asks_for_one_but_is_no_entity() -> None:
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     coordinator.dialogue.set_intent("gift")
     agent("my budget is 3000 yen")
-    assert coordinator.dialogue.layer.slot("budget").value == "JPY 3000"
+    assert coordinator.dialogue.slot("budget").value == "JPY 3000"
     assert coordinator.entities.active() == []

@@ -87,7 +87,7 @@ def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -
     agent = agent_of(second, "cancellations", model)
     agent("Can you cancel it?")
     assert f"order_id {ORDER}" in shown(model)
-    assert state_of(agent).dialogue.layer.turn_count == 2
+    assert state_of(agent).dialogue.turn_count == 2
 
 
 def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
@@ -111,12 +111,12 @@ def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
     one("and now?")
     for agent in (one, other):
         state = state_of(agent)
-        assert {name: slot.value for name, slot in state.dialogue.layer.slots.items()} == {
+        assert {name: slot.value for name, slot in state.dialogue.slots.items()} == {
             "reason": "too late",
             "refund": "card",
         }
         assert [each.value for each in state.entities.active()] == [ORDER]
-        assert state.goals.layer.goal().text == "Cancel the order"
+        assert state.goals.goal().text == "Cancel the order"
 
 
 def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -> None:

@@ -145,20 +145,20 @@ def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
     coordinator.goals.set("reorder what was read last")
     coordinator.goals.add_subtask("find", "find the next volume")
     agent("It is for me.")
-    before = [layer.stored() for layer in (coordinator.dialogue.layer, coordinator.entities.layer, coordinator.goals.layer)]
+    before = [layer.stored() for layer in (coordinator.dialogue, coordinator.entities, coordinator.goals)]
 
     restored = StateCoordinator(intents=REORDER)
     model = ScriptedModel()
     again = agent_with(restored, model, session_manager=manager())
-    assert [layer.stored() for layer in (restored.dialogue.layer, restored.entities.layer, restored.goals.layer)] == before
-    assert (restored.dialogue.layer.turn_count, restored.dialogue.layer.agent) == (3, "sales")
-    assert restored.dialogue.layer.slot("volume").value == "3"
-    assert restored.dialogue.layer.slot("format").status is SlotStatus.CONFIRMED
+    assert [layer.stored() for layer in (restored.dialogue, restored.entities, restored.goals)] == before
+    assert (restored.dialogue.turn_count, restored.dialogue.agent) == (3, "sales")
+    assert restored.dialogue.slot("volume").value == "3"
+    assert restored.dialogue.slot("format").status is SlotStatus.CONFIRMED
     assert restored.task.steps == {}
     again("Is it in stock?")
     assert "asin B07X1234" in told(model)
     assert "For whom is it?" in told(model)
-    assert restored.dialogue.layer.turn_count == 4
+    assert restored.dialogue.turn_count == 4
 
 
 def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_layer_is_written_only_when_it_changed() -> None:
     goals = agent.state.get("manga_state.goals")
     coordinator.dialogue.set_intent(None)
     coordinator.entities.drop()
-    coordinator.dialogue.set_phase(coordinator.dialogue.layer.phase)
+    coordinator.dialogue.set_phase(coordinator.dialogue.phase)
     assert coordinator.stats()["writes"] == writes
     assert agent.state.get("manga_state.goals") == goals
 
@@ -200,7 +200,7 @@ def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
     agent("Is B07X1234 in stock?")
     assert agent.state.get("manga_state.conversation") == newer
     assert coordinator.stats()["unreadable"].keys() == {"manga_state.conversation"}
-    assert coordinator.entities.layer.active
+    assert coordinator.entities.active()
     with pytest.raises(CorruptRecordError, match="has version 99, this release supports 1: install a newer release"):
         coordinator.dialogue.set_intent("reorder")
     assert agent_with(None, session_manager=manager()).state.get("manga_state.conversation") == newer
@@ -246,7 +246,7 @@ def test_what_is_set_before_the_agent_is_built_is_kept() -> None:
     agent = agent_with(coordinator)
     assert "reorder" in agent.state.get("manga_state.conversation")
     agent.load_snapshot(agent.take_snapshot(preset="session"))
-    assert coordinator.dialogue.layer.intent == "reorder"
+    assert coordinator.dialogue.intent == "reorder"
 
 
 def test_a_snapshot_that_is_loaded_between_turns_is_what_counts() -> None:
@@ -257,9 +257,9 @@ def test_a_snapshot_that_is_loaded_between_turns_is_what_counts() -> None:
     snapshot = agent.take_snapshot(preset="session")
     coordinator.goals.set("the second one")
     agent.load_snapshot(snapshot)
-    assert coordinator.goals.layer.goal().text == "the first one"
+    assert coordinator.goals.goal().text == "the first one"
     agent("and now?")
-    assert coordinator.goals.layer.goal().text == "the first one"
+    assert coordinator.goals.goal().text == "the first one"
 
 
 def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> None:
@@ -402,8 +402,8 @@ def test_tool_calls_are_recorded_by_themselves() -> None:
     assert steps["t1"].parameters == {"query": "good"}
     assert coordinator.task.remaining_ms() == 3000 - 800
     assert coordinator.task.errors.keys() == {"slow: Error: RuntimeError - the catalogue is closed"}
-    goal = coordinator.goals.layer.goal()
-    assert (goal.calls, goal.tools["slow"].failures) == (2, 1)
+    goal = coordinator.goals.goal()
+    assert (goal.calls, goal.tools["slow"][1]) == (2, 1)
     assert "Did not work in this request: slow" in coordinator.to_agent_context()
 
 
@@ -427,7 +427,7 @@ def test_parallel_tools_are_steps_of_their_own() -> None:
     assert [(id_, step.status, step.result) for id_, step in sorted(coordinator.task.steps.items())] == [
         (f"t{number}", StepStatus.COMPLETED, str(number)) for number in range(5)
     ]
-    assert coordinator.goals.layer.goal().calls == 5
+    assert coordinator.goals.goal().calls == 5
 
 
 def test_a_retry_is_counted_with_the_step() -> None:
@@ -603,9 +603,9 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
     assert "volume = 3" in texts["t8"]
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
-    assert coordinator.dialogue.layer.slot("volume").status is SlotStatus.CONFIRMED
+    assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
     assert coordinator.task.steps == {}
-    assert coordinator.goals.layer.goal().calls == 0
+    assert coordinator.goals.goal().calls == 0
 
 
 @pytest.mark.parametrize(
@@ -623,7 +623,7 @@ def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> 
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, model)
     agent(text)
-    slot = coordinator.dialogue.layer.slot("volume")
+    slot = coordinator.dialogue.slot("volume")
     assert (slot.value, slot.status, slot.source) == ("2", SlotStatus.INFERRED, agent.messages[0].get("tracking_id"))
     result = agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"]
     assert result == "Still missing: format. To be confirmed: volume = 2. Ask the user next: Which volume? (probably 2)"
@@ -633,7 +633,7 @@ def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> 
 
     coordinator.dialogue.set_intent(None)
     coordinator.dialogue.set_intent("reorder")  # the last message named nothing
-    assert coordinator.dialogue.layer.slot("volume").value is None
+    assert coordinator.dialogue.slot("volume").value is None
 
 
 def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
@@ -642,7 +642,7 @@ def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
     agent("Volume 2 - I want to order it.")
     assert coordinator.retract(agent.messages[0].get("tracking_id") or "")
     coordinator.dialogue.set_intent("reorder")
-    assert coordinator.dialogue.layer.slot("volume").value is None
+    assert coordinator.dialogue.slot("volume").value is None
 
 
 def test_only_the_tools_that_are_named_are_offered() -> None:
@@ -703,7 +703,7 @@ def test_the_phase_follows_from_what_happens() -> None:
     coordinator = StateCoordinator(intents=REORDER)
 
     def answer(messages: Any) -> Any:
-        seen.append(coordinator.dialogue.layer.phase)
+        seen.append(coordinator.dialogue.phase)
         last = messages[-1]["content"]
         if any("toolResult" in block for block in last):
             return "Three are left."
@@ -712,12 +712,12 @@ def test_the_phase_follows_from_what_happens() -> None:
     agent = agent_with(coordinator, ScriptedModel(answer), tools=[get_stock])
     agent("Hello!")
     agent("Is B07X1234 in stock?")
-    assert coordinator.dialogue.layer.phase is Phase.FOLLOW_UP
+    assert coordinator.dialogue.phase is Phase.FOLLOW_UP
     coordinator.dialogue.set_intent("reorder")
     agent("I want the next one.")
-    assert coordinator.dialogue.layer.phase is Phase.SLOT_FILLING
+    assert coordinator.dialogue.phase is Phase.SLOT_FILLING
     agent("Thanks, goodbye!")
-    assert coordinator.dialogue.layer.phase is Phase.FAREWELL
+    assert coordinator.dialogue.phase is Phase.FAREWELL
     assert seen == [
         Phase.GREETING,
         Phase.INTENT_DETECTION,
@@ -728,7 +728,7 @@ def test_the_phase_follows_from_what_happens() -> None:
     agent("Hi again!")
     coordinator.dialogue.set_phase("handoff")
     agent("Is B07X1234 in stock?")
-    assert coordinator.dialogue.layer.phase is Phase.HANDOFF
+    assert coordinator.dialogue.phase is Phase.HANDOFF
     with pytest.raises(StateError, match="phase cannot go from handoff to greeting; allowed are"):
         coordinator.dialogue.set_phase(Phase.GREETING)
     with pytest.raises(StateError, match="phase must be one of greeting"):
@@ -882,8 +882,8 @@ def test_two_processes_on_one_session_lose_no_layer(tmp_path: Path) -> None:
     agents[0]("and now?")
     agents[1]("and here?")
     for coordinator in coordinators:
-        assert coordinator.goals.layer.goal().text == "from the first device"
-        assert coordinator.dialogue.layer.intent == "reorder"
+        assert coordinator.goals.goal().text == "from the first device"
+        assert coordinator.dialogue.intent == "reorder"
         assert [each.value for each in coordinator.entities.active()] == ["3"]
 
 
@@ -929,7 +929,7 @@ def test_threads_that_change_slots_lose_none() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert coordinator.dialogue.layer.missing == ()
+    assert coordinator.dialogue.missing == ()
 
 
 def test_a_publication_names_fields_of_the_environment() -> None:
@@ -1040,9 +1040,9 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     coordinator.goals.set("find it")
     agent("『ab\ud800c』 \udc00 第3巻")
     agent("and then?")
-    assert coordinator.goals.layer.goal().calls == 2
+    assert coordinator.goals.goal().calls == 2
     assert {entity.type: entity.value for entity in coordinator.entities.active()}["asin"] == "B07X1234"
-    assert coordinator.dialogue.layer.slot("title").value == "ab?c"
+    assert coordinator.dialogue.slot("title").value == "ab?c"
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
         assert json.loads(agent.state.get(f"manga_state.{key}").encode())["version"] == 1

@@ -55,8 +55,8 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
     assert step.duration_ms >= 0
     state.dialogue.set_intent("reorder", agent="sales")
     state.dialogue.fill_slot("volume", 3)
-    assert [slot.name for slot in state.dialogue.layer.missing] == ["volume", "format"]  # inferred is not enough
-    assert state.dialogue.layer.next_question == "Which volume?"
+    assert [slot.name for slot in state.dialogue.missing] == ["volume", "format"]  # inferred is not enough
+    assert state.dialogue.next_question == "Which volume?"
     with pytest.raises(StateError, match="one of 'paper', 'digital'"):
         state.dialogue.fill_slot("format", "vinyl")
     agent("I would like it.")
@@ -85,10 +85,10 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
         task_state={"intents": REORDER},
     )
     after = state_of(again)
-    assert after.dialogue.layer.intent == "reorder"
+    assert after.dialogue.intent == "reorder"
     assert {entity.value for entity in after.entities.active()} == {entity.value for entity in before.entities.active()}
-    assert after.goals.layer.active is not None
-    assert after.goals.layer.active.text == "Find a gift"
+    assert after.goals.active is not None
+    assert after.goals.active.text == "Find a gift"
     assert not after.task.steps
     assert after.environment.cart == ("B07X2222",)
 
@@ -136,8 +136,8 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
         assert len(archive.model_dump_json()) < 0.5 * archive.raw_characters
     stats = state_of(agent).stats()
     assert sum(stats["tokens"].values()) <= stats["caps"]["session"]
-    assert [each.outcome for each in goals.layer.archive] == ["north grew by 7 %", "south grew by 7 %", "west grew by 7 %"]
-    assert [each.calls for each in goals.layer.archive] == [50, 75, 30]
+    assert [each.outcome for each in goals.archive] == ["north grew by 7 %", "south grew by 7 %", "west grew by 7 %"]
+    assert [each.calls for each in goals.archive] == [50, 75, 30]
     goals.set("One more")
     goals.add_subtask("a", "first")
     goals.add_subtask("b", "second", depends_on=["a"])
@@ -147,7 +147,7 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its last hundred steps with successes, failures and findings, and deletes them at its end."""
+    """A task keeps its last hundred tool calls and hundred thoughts, with findings, and deletes them at its end."""
 
     @tool
     def lookup(number: int) -> str:

@@ -79,17 +79,17 @@ class Watch:
             "tiers": self._tiers(),
         }
         if coordinator is not None:
-            layer = coordinator.dialogue.layer
+            dialogue = coordinator.dialogue
             view["state"] = {
-                "phase": str(layer.phase),
-                "intent": layer.intent,
-                "next_question": layer.next_question,
+                "phase": str(dialogue.phase),
+                "intent": dialogue.intent,
+                "next_question": dialogue.next_question,
                 "slots": [
-                    {"name": slot.name, "value": slot.value, "status": str(slot.status)} for slot in layer.slots.values()
+                    {"name": slot.name, "value": slot.value, "status": str(slot.status)} for slot in dialogue.slots.values()
                 ],
                 "entities": [
                     {"type": entity.type, "value": entity.value, "confidence": str(entity.confidence)}
-                    for entity in coordinator.entities.layer.all_active()
+                    for entity in coordinator.entities.active()
                 ],
             }
         return view

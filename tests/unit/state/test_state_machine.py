@@ -48,10 +48,7 @@ class StateMachine(RuleBasedStateMachine):
         self.agent = Agent(model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None)
 
     def layers(self) -> list[str]:
-        return [
-            layer.stored()
-            for layer in (self.coordinator.dialogue.layer, self.coordinator.entities.layer, self.coordinator.goals.layer)
-        ]
+        return [layer.stored() for layer in (self.coordinator.dialogue, self.coordinator.entities, self.coordinator.goals)]
 
     def attempt(self, change: Any) -> None:
         """A change is made whole, or refused and nothing of it is made."""
@@ -63,14 +60,14 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(text=TEXTS)
     def talk(self, text: str) -> None:
-        before = self.coordinator.dialogue.layer.turn_count
+        before = self.coordinator.dialogue.turn_count
         self.agent(text or "x")
-        assert self.coordinator.dialogue.layer.turn_count == before + 1
+        assert self.coordinator.dialogue.turn_count == before + 1
 
     @rule(intent=st.sampled_from(["buy", "return", "unknown", None]))
     def intend(self, intent: str | None) -> None:
         self.coordinator.dialogue.set_intent(intent)
-        assert set(self.coordinator.dialogue.layer.slots) == {slot.name for slot in INTENTS.get(intent or "", [])}
+        assert set(self.coordinator.dialogue.slots) == {slot.name for slot in INTENTS.get(intent or "", [])}
 
     @rule(name=NAMES, value=TEXTS | st.integers() | st.none(), confirmed=st.booleans())
     def fill(self, name: str, value: Any, confirmed: bool) -> None:
