@@ -26,9 +26,10 @@ from strands_manga_memory.assembly.agent_options import (
     split_options,
 )
 from strands_manga_memory.assembly.history_plan import HistoryPlan
-from strands_manga_memory.assembly.process_stores import drain_outbox, observe_stores, open_outbox, open_stores, store_names
+from strands_manga_memory.assembly.process_stores import close_memories, observe_stores, open_stores, store_names
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import HistoryPage, SessionSweeper, TieredSessionManager, TtlPolicy
@@ -121,10 +122,9 @@ class MangaMemory:
             self._stores = observe_stores(**stores)
             self._session_settings["codec"] = observed_codec(self._memory_codec or Codec())
         self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
-        self._outbox = None
-        if self.memories is not None:
-            self._outbox = open_outbox(self._stores["memories"], sink, hot=self.hot, **self._memory_options, **self._clock)
-        self._memory_options["outbox"] = self._outbox
+        if sink is not None and self.memories is not None:
+            sends = {"sink": with_method("sink", sink, "send(signal)"), "codec": self._memory_codec, **self._clock}
+            self._memory_options["outbox"] = memory.PreferenceOutbox(self._stores["memories"], **sends)
         self._user_table: Any = False if memories is False else self._stores["memories"]
         for table in (self.durable, self.memories) if create_tables else ():
             if table is not None:
@@ -574,12 +574,12 @@ class MangaMemory:
         clock = self._clock.get("clock", time.time)
         hot = self._stores["hot"] if self.hot.survives_process else None
         gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(clock())
-        if self.memories is not None:
-            drain_outbox(self.hot, self.memories)
-            self.memories.close()
+        are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()
         flush()
+        if not are_stored:
+            raise StoreUnavailableError("the memory table did not accept all preferences within 5 seconds")
 
     # Asynchronous forms of methods with I/O
 

@@ -1,14 +1,12 @@
-"""Opens the stores of a process, and the outbox of extracted preferences."""
+"""Opens the stores of a process, and ends their background work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from strands_manga_memory import memory
-from strands_manga_memory.arguments import with_method
 from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.stores import USER_MEMORY, Codec, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
@@ -57,29 +55,12 @@ def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dic
     return {name: store if store is None else ObservedStore(store, name) for name, store in stores.items()}
 
 
-def open_outbox(
-    table: Table,
-    sink: memory.PreferenceSink | None,
-    *,
-    hot: HotStore,
-    pii: memory.PiiPolicy,
-    codec: Codec | None,
-    **clock: Callable[[], float],
-) -> memory.PreferenceOutbox:
-    """Return the outbox, which sends extracted preferences to ``sink`` or, by default, writes them to the memory table."""
-    from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+def close_memories(hot: HotStore, memories: Table) -> bool:
+    """Run pending changes of memories, up to 5 seconds for each store, and close the memory table.
 
-    return memory.PreferenceOutbox(
-        table,
-        with_method("sink", sink or memory.TablePreferenceSink(table, codec=codec), "send(signal)"),
-        pii=pii,
-        codec=codec,
-        drained=lambda owner, is_removal: HotProfile(hot, owner, codec=codec).publish(is_removal=is_removal),
-        **clock,
-    )
-
-
-def drain_outbox(hot: HotStore, memories: Table) -> None:
-    """Run pending writes of preferences: up to 5 seconds for the hot tier, then up to 5 seconds for the memory table."""
+    Return whether the table has all changes.
+    """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
-    shared_writer(None, memories).drain(_DRAIN_SECONDS)
+    is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS)
+    memories.close()
+    return is_stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from strands import Agent
 
@@ -137,13 +137,28 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
     """Remove a source from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
+    live = {
+        part: scope
+        for part, scope in parts.items()
+        if (scope.tenant, scope.user_id) == (source.scope.tenant, source.scope.user_id)
+    }
+    shown = {part for part, scope in live.items() if isinstance(part, memory.UserContext) and _is_shown(source, part, scope)}
     memories = 0 if store is None else _retract_stored(store, source)
-    agents = set[int]()
-    for part, scope in list(parts.items()):
-        if (scope.tenant, scope.user_id) == (source.scope.tenant, source.scope.user_id):
-            agent = _retract_live(part, source)
-            agents |= set() if agent is None else {id(agent)}
-    return RetractionReport(memories, len(agents))
+    changed = [agent for part in live if _retract_live(part, source) or part in shown if (agent := _agent_of(part)) is not None]
+    return RetractionReport(memories, len({id(agent) for agent in changed}))
+
+
+def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
+    """Return whether the last request of an agent contained a source or another text of the same message."""
+    ids = {source.message_id, source.memory_id} - {None}
+    return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope))
+
+
+def _agent_of(part: Any) -> Agent | None:
+    from strands_manga_memory import state
+
+    found = part.layers.agent if isinstance(part, state.StateCoordinator) else part.agent
+    return cast("Agent | None", found)
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
@@ -155,22 +170,15 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
     return count
 
 
-def _retract_live(part: Any, source: Source) -> Agent | None:
-    """Remove a source from a plugin, and return the plugin's agent.
-
-    Return None for a ``StateCoordinator`` that did not contain the source, and for plugins such as ``HistoryRecall``.
-    """
+def _retract_live(part: Any, source: Source) -> bool:
+    """Remove a source from a plugin. Return whether the plugin is a ``StateCoordinator`` that contained the source."""
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id
-    if isinstance(part, memory.UserContext):
-        if message_id is not None:
-            part.remove(message_id)
-        return part.agent
     if message_id is None:
-        return None
+        return False
+    if isinstance(part, memory.UserContext):
+        part.remove(message_id)
     if isinstance(part, conversation.HistoryRecall):
         part.forget(message_id)
-    if isinstance(part, state.StateCoordinator) and part.retract(message_id):
-        return part.layers.agent
-    return None
+    return isinstance(part, state.StateCoordinator) and bool(part.retract(message_id))

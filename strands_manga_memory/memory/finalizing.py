@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,8 +36,8 @@ from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, 
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, forgotten_id, note_id
-from strands_manga_memory.memory.preferences.statements import Removal, Statement
+from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, StoredRemovals, forgotten_id, note_id
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement, valid
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
@@ -137,10 +137,10 @@ class MemoryKeeper:
         place, log = owner.partition, self._log(partition)
         id_ = _summary_id(transcript)
         removals = log.removals()
-        forgotten = removals.forgotten
-        transcript = _without_forgotten(
-            _without_redacted(transcript, removals.retracted),
-            removals.preferences,
+        forgotten = removals.notes
+        transcript = _without_removed(
+            transcript,
+            removals,
             after=max(forgotten.get(forgotten_id(id_), 0.0), 0.0 if erased is None else float(erased.get("at") or 0.0)),
         )
         if not transcript.utterances:
@@ -158,7 +158,7 @@ class MemoryKeeper:
             self._keep_questions(partition, stored, erased)
         self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
-        log.learn(stated_in(transcript, by_model), guard=erased)
+        log.apply(PreferenceChange(statements=stated_in(transcript, by_model)), guard=erased)
         loaded = partition.load_context()
         self._keep_patterns(partition, loaded, erased, forgotten)
         if loaded.uses:
@@ -464,22 +464,18 @@ def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     return new
 
 
-def _without_redacted(transcript: Transcript, retracted: Container[str]) -> Transcript:
+def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:
+    """Return the messages after the time ``after``, without turns of retracted messages and of deleted preferences."""
+
+    def is_removed(each: Utterance) -> bool:
+        if each.message_id and note_id(each.message_id) in removals.notes:
+            return True
+        found = extract_preferences([each.text]) if each.role == "user" else []
+        stated = [Statement(preference, each.at, each.message_id or None) for preference in found]
+        return len(valid(stated, removals.preferences)) < len(stated)
+
     # Whole turns are removed, because an answer may quote the message.
-    gone = {each.turn for each in transcript.utterances if each.message_id and note_id(each.message_id) in retracted}
-    return replace(transcript, utterances=tuple(each for each in transcript.utterances if each.turn not in gone))
-
-
-def _without_forgotten(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return a transcript of the messages after the time ``after``, without turns that state a deleted preference."""
-    gone = {
-        utterance.turn
-        for utterance in transcript.utterances
-        if utterance.role == "user"
-        for each in extract_preferences([utterance.text])
-        for statement in [Statement(each, utterance.at, utterance.message_id or None)]
-        if any(removal.voids(statement) for removal in removals)
-    }
+    gone = {each.turn for each in transcript.utterances if is_removed(each)}
     kept = tuple(each for each in transcript.utterances if each.turn not in gone and each.at > after)
     return replace(transcript, utterances=kept)
 

@@ -57,12 +57,6 @@ class AgentContext:
         return cls(data["preferences"], data["history"], changed_at, None if read_at is None else float(read_at))
 
     @property
-    def stored(self) -> dict[str, Any]:
-        """Context as a mapping that can be stored."""
-        names = ("preferences", "history", "read_at")
-        return {**{name: getattr(self, name) for name in names}, "changed_at": dict(self.changed_at)}
-
-    @property
     def text(self) -> str:
         """Preferences and history in one text, or a sentence that there is no history."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY

@@ -7,7 +7,6 @@ import logging
 import math
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -97,37 +96,31 @@ class Learner:
     gets the id, the preferences and the time of each message. It runs in the background, in the queue with the key ``lane``.
     """
 
-    def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float | None], None]) -> None:
+    def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float], None]) -> None:
         self._writer = writer
         self._lane = lane
         self._hear = hear
         self._lock = threading.Lock()
-        self._waiting: dict[str, Sequence[str]] = {}
-        self._times: dict[str, float] = {}
-        self._retracted: Counter[str] = Counter()
+        self._waiting: dict[str, tuple[Sequence[str], float]] = {}
 
-    def ask(self, model: Model, texts_by_id: Mapping[str, Sequence[str]], times: Mapping[str, float]) -> None:
-        """Extract preferences from messages in the background. Texts and times (seconds since 1970) are keyed by message id."""
+    def ask(self, model: Model, messages: Mapping[str, tuple[Sequence[str], float]]) -> None:
+        """Extract preferences in the background from messages: their texts and times (seconds since 1970), keyed by id."""
         with self._lock:
             first = not self._waiting
-            self._waiting.update(texts_by_id)
-            self._times.update(times)
+            self._waiting.update(messages)
         if first:
-            self._writer.submit(("learn", id(self)), lambda: self._asked(model), slow=True)
+            self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
 
-    def retract(self, message_id: str) -> None:
-        """Discard the preferences that waiting and running requests find in an edited or redacted message."""
+    def drop(self, message_id: str) -> None:
+        """Do not ask the model about an edited or redacted message, if the message still waits."""
         with self._lock:
             self._waiting.pop(message_id, None)
-            self._retracted[message_id] += 1
 
-    def _asked(self, model: Model) -> None:
+    def _ask(self, model: Model) -> None:
         with self._lock:
-            texts_by_id, self._waiting = self._waiting, {}
-            times, self._times = self._times, {}
-            before = {id_: self._retracted[id_] for id_ in texts_by_id}
+            messages, self._waiting = self._waiting, {}
         try:
-            found = learned(model, texts_by_id, timeout=_PATIENCE)
+            found = learned(model, {id_: texts for id_, (texts, _) in messages.items()}, timeout=_PATIENCE)
         except Exception as error:  # noqa: BLE001 - a model may raise anything; the rules have extracted already
             level, kind = _FAILING.level(model, error), type(model).__name__
             logger.log(
@@ -138,12 +131,12 @@ class Learner:
             )
             return
         _FAILING.answered(model)
-        self._writer.submit(self._lane, lambda: self._take_in(found, times, before))
 
-    def _take_in(self, found: Mapping[str, list[Preference]], times: Mapping[str, float], before: Mapping[str, int]) -> None:
-        for id_, stated in found.items():
-            if self._retracted[id_] == before[id_]:
-                self._hear(id_, stated, times.get(id_))
+        def hear() -> None:
+            for id_, stated in found.items():
+                self._hear(id_, stated, messages[id_][1])
+
+        self._writer.submit(self._lane, hear)
 
 
 def learned(model: Model, texts_by_id: Mapping[str, Sequence[str]], *, timeout: float) -> dict[str, list[Preference]]:
@@ -309,13 +302,13 @@ class UserContext(Plugin):
             for id_, texts in texts_by_id.items():
                 at = ids.index(id_) if id_ in history else len(ids)
                 before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
-                self._hear(id_, extract_preferences(texts, before), times.get(id_))
+                self._hear(id_, extract_preferences(texts, before), times[id_])
         except MangaMemoryError as error:
             logger.warning("error=<%s> | failed to store preferences", type(error).__name__)
         if model is not None:
-            self._learner.ask(model, texts_by_id, times)
+            self._learner.ask(model, {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()})
 
-    def _hear(self, message_id: str, preferences: Sequence[Preference], at: float | None) -> None:
+    def _hear(self, message_id: str, preferences: Sequence[Preference], at: float) -> None:
         self._cache.hear(preferences, message_id=message_id or None, session_id=self._session_id, at=at)
 
     def redacted(self, message_id: str) -> None:
@@ -341,15 +334,17 @@ class UserContext(Plugin):
             StoreUnavailableError: The table is unavailable.
         """
         at = self._clock() if at is None else at
-        self._learner.retract(message_id)
-        self._cache.remove(Removal(at, message=message_digest(message_id)))
+        self._hide(message_id, at)
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
         """Stop showing the preferences of a message from the next model call on. The memory table does not change."""
-        self._learner.retract(message_id)
-        self._cache.remove(Removal(self._clock(), message=message_digest(message_id)))
+        self._hide(message_id, self._clock())
         self._memories_changed(is_removal=True)
+
+    def _hide(self, message_id: str, at: float) -> None:
+        self._learner.drop(message_id)
+        self._cache.remove(Removal(at, message=message_digest(message_id)))
 
     @property
     def agent(self) -> Agent | None:

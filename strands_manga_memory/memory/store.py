@@ -21,8 +21,9 @@ from strands_manga_memory.memory.memory_search import Hit, checked_importance, c
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
+from strands_manga_memory.memory.preferences.preference_log import SET, PreferenceLog, slot_and_value
 from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, message_digest
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import (
     INTERNAL,
@@ -239,9 +240,15 @@ class UserMemoryStore(MemoryStore):
             importance=rule.importance if importance is None else checked_importance("importance", importance),
             created_at=now,
             updated_at=now,
-            metadata={**self._cleaning.metadata(metadata or {}), "preference_key": shown, "value": value},
+            metadata={
+                **self._cleaning.metadata(metadata or {}),
+                "preference_key": shown,
+                "value": value,
+                SET: {"value": value, "at": now},
+            },
         )
-        return self._noted(self.preference_log.set(record))
+        changed = self.preference_log.apply(PreferenceChange(record=record))
+        return self._noted(changed.get(record.memory_id) or record)
 
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
@@ -348,7 +355,8 @@ class UserMemoryStore(MemoryStore):
             self._delete_derived(memory_id)
             self._note_removal()
             return there
-        removal = self.preference_log.forget(record, now)
+        removal = Removal.of_preference(*slot_and_value(record), now)
+        self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
         self._reader.shown(memory_id, None)
         if self._outbox is not None:
             self._outbox.drop(self.owner, removal)
@@ -366,13 +374,14 @@ class UserMemoryStore(MemoryStore):
             at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
         """
         at = self.partition.clock() if at is None else at
-        is_stored = False
+        change = PreferenceChange(removals=[Removal(at, message=message_digest(message_id))])
+        if self._outbox is not None:
+            self._outbox.retract(self.owner, message_id, at=at)
         try:
-            changed = self.preference_log.retract(message_id, at)
-            is_stored = True
-        finally:  # the outbox retries if the table is unavailable
-            if self._outbox is not None:
-                self._outbox.retract(self.owner, message_id, at=at, is_stored=is_stored)
+            changed = self.preference_log.apply(change)
+        except StoreError:
+            self.preference_log.apply_later(change)
+            raise
         for id_, record in changed.items():
             self._reader.shown(id_, record)
         summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records

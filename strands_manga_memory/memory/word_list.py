@@ -166,7 +166,8 @@ class OlderMemories:
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, and return them and the list of their words.
 
-        The list is also stored, unless the user's memories change meanwhile or the store fails.
+        The list is also stored, unless the user's memories change or are erased meanwhile, or the store fails. Every change of
+        memories writes a record of changes, and an erasure deletes the record first.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
@@ -177,7 +178,8 @@ class OlderMemories:
         writes = [Write(item=self._item(words, number)) for number in range(len(words.parts))]
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
-            table.transact([*writes, check, not_erased_since(owner.partition, erased)])
+            if changed is not None:
+                table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
         return loaded, words

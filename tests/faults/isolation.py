@@ -138,7 +138,7 @@ def sealed_places(scope: ConversationScope) -> list[str]:
     return [
         *("/".join(key) for key in keys_of(place)),
         f"{place.conversation}#head",
-        f"{cache_name(owner)}#context",
+        f"{cache_name(owner)}#state",
         f"environment/{session}/cart",
         place_of(owner, preference_id(scope.agent_id)),
     ]

@@ -30,7 +30,7 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.memory import MemoryType, Owner, PreferenceSignal
+from strands_manga_memory.memory import CallablePreferenceSink, MemoryType, Owner, PreferenceOutbox, PreferenceSignal
 from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
@@ -166,7 +166,9 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
     signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="format", value=CANARY, at=1.0)
-    memory._outbox._store(Owner("u1", "acme"), [signal])  # type: ignore[union-attr]
+    assert memory.memories is not None
+    outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None), codec=memory.codec)
+    outbox._store(Owner("u1", "acme"), [signal])
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000

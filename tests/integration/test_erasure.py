@@ -137,7 +137,7 @@ def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None))
     signal = PreferenceSignal(id="1", number=0, user_id="u1", key="genre", value="horror", at=time.time())
-    outbox._accept(Owner("u1"), [signal])
+    outbox._store(Owner("u1"), [signal])
     assert len(everything(memory, "u1", None)["waiting_signals"]) == 1
     report = memory.forget_user("u1")
     assert report.complete, report.left

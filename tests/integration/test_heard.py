@@ -236,13 +236,14 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
     from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-    from strands_manga_memory.memory.preferences.statements import Statement
+    from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
 
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")
     log = PreferenceLog(user.partition)
     for number in range(MOST_KEPT + 20):
-        log.learn([Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")])
+        stated = Statement(Preference(f"favorite thing {number}", "x"), float(number + 1), f"m{number}")
+        log.apply(PreferenceChange(statements=[stated]))
     assert len(user.recall(type="preference", limit=None)) == MOST_KEPT + 1
     assert "favorite color: blue" in world.preferences()
 

@@ -29,7 +29,14 @@ from strands_manga_memory import (
     Table,
     open_hot_store,
 )
-from strands_manga_memory.memory import KinesisPreferenceSink, Owner, PreferenceSignal
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    KinesisPreferenceSink,
+    Owner,
+    PreferenceOutbox,
+    PreferenceSignal,
+    PreferenceSink,
+)
 from strands_manga_memory.ops import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import HotWrite, TieredStorage
 from strands_manga_memory.testing import ScriptedModel
@@ -42,7 +49,7 @@ TABLES = "arn:aws:dynamodb:us-east-1:000000000000:table"
 STREAM = "arn:aws:kinesis:us-east-1:000000000000:stream/s"
 
 
-def live(memory: MangaMemory) -> None:
+def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     """Do everything that workers and sweepers do."""
     asked: dict[str, Any] = {"history": "summarize", "task_state": True, "recall": True}
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", **asked)
@@ -62,8 +69,11 @@ def live(memory: MangaMemory) -> None:
     user.prefer("format", "paperback")
     assert user.recall(query="titans")
     signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="language", value="ja", at=1.0)
-    memory._outbox._store(Owner("u1", "acme"), [signal])  # type: ignore[union-attr]
-    memory._outbox.drain_all()  # type: ignore[union-attr]
+    assert memory.memories is not None
+    outbox = PreferenceOutbox(memory.memories, sink or CallablePreferenceSink(lambda signal: None))
+    outbox._store(Owner("u1", "acme"), [signal])
+    settle(memory)
+    outbox.drain_all()
     settle(memory)
     again = MangaMemory.open(
         memory.hot, memory.durable, memories=memory.memories, create_tables=False, codec=memory.codec, hot_deadline=10.0
@@ -244,18 +254,18 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
 
         durable = table(names[0])
         users = table(names[1], schema=USER_MEMORY)
-        stream = _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1"))
+        sink = KinesisPreferenceSink(_Stream(iam._check, boto3.client("kinesis", region_name="us-east-1")), stream_name="s")
 
         def opened() -> MangaMemory:
             return MangaMemory.open(
                 RedisHotStore(redis_client, prefix=unique, deadline=5),
                 durable,
                 memories=users,
-                sink=KinesisPreferenceSink(stream, stream_name="s"),
+                sink=sink,
                 hot_deadline=10.0,
             )
 
-        live(opened())
+        live(opened(), sink)
         storage = opened().storage(user_id="u1", tenant="acme")
         asyncio.run(storage.write("large", random.Random(1).randbytes(400_000)))
         cold = TieredStorage(durable=durable, user_id="u1", tenant="acme", codec=opened().codec)

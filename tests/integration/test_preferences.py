@@ -38,6 +38,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
@@ -83,7 +84,7 @@ def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner:
     """Store a signal as a process that ends before it sends the signal."""
     key, value = preference.slot, preference.value
     signal = PreferenceSignal(id="1", number=0, user_id=owner.user_id, tenant=owner.tenant, key=key, value=value, at=at)
-    outbox._accept(owner, [signal])
+    outbox._store(owner, [signal])
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
@@ -161,10 +162,13 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> 
 
 def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
+    sink.refusing = True
     outbox = PreferenceOutbox(table, sink)
-    store(outbox, Preference("contact", "call 090-1234-5678"), at=1.0)
+    cache(InMemoryHotStore(), outbox=outbox).hear([Preference("contact", "call 090-1234-5678")])
+    servers.wait_until(lambda: list(outbox.waiting(OWNER)) != [], "the signal to be stored")
     assert "1234" not in repr(list(table.query("u1")))
-    outbox.drain(OWNER)
+    sink.refusing = False
+    servers.wait_until(lambda: sink.taken, "the signal to be sent")
     assert sink.taken[0].value == "call [phone]"
 
 
@@ -311,7 +315,7 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
     outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
-    outbox.emit(OWNER, [Preference("genre", object())])  # type: ignore[arg-type]
+    outbox.emit(OWNER, [Preference("genre", "horror")], at="never")  # type: ignore[arg-type]
     outbox.emit(OWNER, [Preference("genre", "romance")])
     servers.wait_until(lambda: taken, "the next one")
     assert taken == ["romance"]
@@ -391,6 +395,46 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
     clock.advance(10)
     here.refresh()
     assert cache(store).peek().overrides == {"genre": "romance"}
+
+
+def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> None:
+    """Live agents everywhere stop showing what a message stated, although the table does not answer."""
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    faulty: Any = FaultyTable(table)
+    hot = InMemoryHotStore()
+    here, there = cache(hot), cache(hot)
+    here.hear([Preference("genre", "romance")], message_id="m1")
+    there.refresh()
+    assert there.cached.overrides == {"genre": "romance"}
+    faulty.down = True
+    with pytest.raises(StoreUnavailableError):
+        UserMemoryStore(faulty, user_id="u1", hot=hot).retract("m1")
+    there.refresh()
+    assert there.cached.overrides == {}
+    faulty.down = False
+    finish_writes(None, faulty)
+    UserMemoryStore(table, user_id="u1").preference_log.apply_later(stated("m1"))
+    finish_writes(None, table)
+    assert UserMemoryStore(table, user_id="u1").recall() == []
+
+
+def stated(message_id: str) -> PreferenceChange:
+    return PreferenceChange(statements=[Statement(Preference("genre", "romance"), 1.0, message_id)])
+
+
+def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
+    memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table)
+    monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(table, "close", lambda: None)
+    table.down = True
+    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
+        "My favorite genre is horror."
+    )
+    with pytest.raises(StoreUnavailableError, match="did not accept all preferences"):
+        memory.close()
 
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:

@@ -163,7 +163,8 @@ def test_personal_data_stay_out(deployment: Deployment) -> None:
     agent("Call me Ken, my card is 4111 1111 1111 1111 and my mail is ken@example.com.")
     memory.finalize(ConversationScope("u1", "s1"))
     known = str(memory.user("u1").recall(limit=None)) + memory.user("u1").build_agent_context()
-    assert "4111" not in known
+    assert "4111 1111" not in known  # four digits alone may stand in a time
+    assert "4111111111111111" not in known
     assert "ken@example.com" not in known
 
 

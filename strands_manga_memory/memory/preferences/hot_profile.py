@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.exceptions import ConflictError, KeyMissingError, PersonalDataError, StoreError
@@ -21,6 +21,7 @@ from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.statements import (
+    PreferenceChange,
     Removal,
     SlotState,
     Statement,
@@ -33,7 +34,7 @@ from strands_manga_memory.memory.preferences.statements import (
 from strands_manga_memory.memory.records import Owner, item_of, record_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.hot import ACTIVE, CLOSING, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
+from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 from strands_manga_memory.stores.writer import shared_writer
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ MEMORIES = "memories"
 MOST_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
-_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION = "context", "statements", "removals", "revision"
-FIELDS = (_CONTEXT, _STATEMENTS, _REMOVALS, _REVISION)
-_RETRY_SECONDS = (0.5, 60.0)
+_STATE = "state"
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
 def cache_name(owner: Owner) -> str:
@@ -85,6 +85,28 @@ class ProfileState:
     revision: str = ""
     removed: str = ""
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """Content of the record as a mapping that can be stored."""
+        return {
+            "context": None if self.context is None else asdict(self.context),
+            "statements": [each.row for each in self.statements],
+            "removals": [each.row for each in self.removals],
+            "revision": self.revision,
+            "removed": self.removed,
+        }
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> ProfileState:
+        """Create a state from stored ``content``. Damaged data raises KeyError, TypeError or ValueError."""
+        return cls(
+            context=None if content["context"] is None else AgentContext.of(content["context"]),
+            statements=tuple(map(Statement.of, content["statements"])),
+            removals=tuple(map(Removal.of, content["removals"])),
+            revision=text_of(content["revision"]),
+            removed=text_of(content["removed"]),
+        )
+
 
 class HotProfile:
     """Record of a user in the hot tier, changed by compare-and-set. Each change of a memory drops the cached memories.
@@ -93,14 +115,12 @@ class HotProfile:
         hot: Hot tier of the record.
         owner: User to whom the record belongs.
         codec: Codec of the data in the record.
-        ttl: Seconds that the record exists after its last use. Default 1,800.
     """
 
-    def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None, ttl: float = TTL) -> None:
+    def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None) -> None:
         self._hot = hot
         self._owner = owner
         self._codec = codec or Codec()
-        self._ttl = ttl
         self.name = cache_name(owner)
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
@@ -109,7 +129,7 @@ class HotProfile:
         Raises:
             StoreError: The hot tier is unavailable.
         """
-        return self._hot.load(self.name, FIELDS, touch=touch)
+        return self._hot.load(self.name, [_STATE], touch=touch)
 
     def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState:
         """Change the record by compare-and-set and return its new state.
@@ -132,7 +152,15 @@ class HotProfile:
                 return ProfileState()
             # A new record gets a new token: an agent that has read an earlier record may have missed removals.
             after = replace(after, removed=after.removed or uuid.uuid4().hex)
-            write = self._write(kept, before, after, drops=drops)
+            write = HotWrite(
+                expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
+                epoch=1 if kept is None else kept.epoch + before.is_erased,
+                version=new_version(),
+                fields={_STATE: self._codec.encode(after.content, self._place(_STATE))},
+                removed=[MEMORIES] if drops and before.exists else [],
+                ttl=TTL,
+                replace=not before.exists,
+            )
             if self._hot.write(self.name, write) is not WriteStatus.OK:
                 return None
             return replace(after, epoch=write.epoch, version=write.version, exists=True, is_erased=False)
@@ -175,7 +203,7 @@ class HotProfile:
                 removed=uuid.uuid4().hex if removes else state.removed,
             )
 
-        self._publish(changed, _RETRY_SECONDS[0], time.monotonic() + TTL)
+        self._publish(changed, _FIRST_WAIT, time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
         """Replace the record by a tombstone for ``ttl`` seconds and return its epoch, incremented by each erasure."""
@@ -201,7 +229,7 @@ class HotProfile:
         data = self._codec.encode(content, self._place(MEMORIES))
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
-        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=self._ttl)
+        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL)
         try:
             return self._hot.write(self.name, write) is WriteStatus.OK
         except StoreError:
@@ -224,7 +252,7 @@ class HotProfile:
         if data is None:
             return None
         with trusted(self._place(MEMORIES)):
-            if time.time() - float(data["read_at"]) >= self._ttl:
+            if time.time() - float(data["read_at"]) >= TTL:
                 return None  # limits how long a removal that could not be published has no effect
             records = [record_of(row, self._owner, None) for row in data["rows"]]
             uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
@@ -238,11 +266,10 @@ class HotProfile:
             if time.monotonic() > until:  # every older copy has expired
                 return
             logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
-            again = min(_RETRY_SECONDS[1], 2 * wait)
             shared_writer(self._hot, None).later(
                 ("publish", uuid.uuid4().hex),
                 wait,
-                lambda: self._publish(change, again, until),
+                lambda: self._publish(change, min(_LONGEST_WAIT, 2 * wait), until),
                 is_needed=lambda: False,  # the table has the change, so the exit does not wait for the hot tier
             )
 
@@ -256,17 +283,8 @@ class HotProfile:
             return ProfileState()
         if record.state != ACTIVE or record.expires_in <= 0:
             return ProfileState(record.epoch, record.version, is_erased=record.state == DELETED)
-        revision = self._field(record, _REVISION, lambda data: (text_of(data[0]), text_of(data[1]))) or ("", "")
-        return ProfileState(
-            epoch=record.epoch,
-            version=record.version,
-            exists=True,
-            context=self._field(record, _CONTEXT, AgentContext.of),
-            statements=self._field(record, _STATEMENTS, lambda rows: tuple(map(Statement.of, rows))) or (),
-            removals=self._field(record, _REMOVALS, lambda rows: tuple(map(Removal.of, rows))) or (),
-            revision=revision[0],
-            removed=revision[1],
-        )
+        stored = self._field(record, _STATE, ProfileState.of) or ProfileState()
+        return replace(stored, epoch=record.epoch, version=record.version, exists=True)
 
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:
@@ -277,26 +295,6 @@ class HotProfile:
 
     def _place(self, name: str) -> str:
         return f"{self.name}#{name}"
-
-    def _write(self, kept: HotRecord | None, before: ProfileState, after: ProfileState, *, drops: bool) -> HotWrite:
-        values: dict[str, Any] = {
-            _STATEMENTS: [each.row for each in after.statements],
-            _REMOVALS: [each.row for each in after.removals],
-            _REVISION: [after.revision, after.removed],
-        }
-        if after.context is not None:
-            values[_CONTEXT] = after.context.stored
-        is_new = not before.exists
-        gone = [] if is_new else [*([_CONTEXT] if after.context is None else []), *([MEMORIES] if drops else [])]
-        return HotWrite(
-            expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
-            epoch=1 if kept is None else kept.epoch + (kept.state in (DELETED, CLOSING)),
-            version=new_version(),
-            fields={name: self._codec.encode(value, self._place(name)) for name, value in values.items()},
-            removed=gone,
-            ttl=self._ttl,
-            replace=is_new,
-        )
 
 
 @dataclass(frozen=True)
@@ -325,12 +323,11 @@ class ProfileCache:
         hot: Hot tier of the cache.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
-        outbox: Outbox that sends statements to another service. None means that statements are not sent.
-        ttl: Seconds that the user's record in the hot tier exists after its last use. Default 1,800.
+        outbox: Outbox that sends statements to another service. None means that ``log`` stores the statements at once.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
-        log: Log of the user's statements in the memory table. None means that there is no log.
+        log: Log of the user's preferences in the memory table. None means that no table has them.
         reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot tier
             change the table. Default False.
 
@@ -339,7 +336,7 @@ class ProfileCache:
         lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
 
     Raises:
-        ValueError: An id is invalid, or ``ttl`` is not above 0.
+        ValueError: An id is invalid.
     """
 
     def __init__(
@@ -349,19 +346,15 @@ class ProfileCache:
         user_id: str,
         tenant: str | None = None,
         outbox: PreferenceOutbox | None = None,
-        ttl: float = TTL,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: PreferenceLog | None = None,
         reads_revision: bool = False,
     ) -> None:
-        if not ttl > 0:
-            raise ValueError(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
         self._owner = Owner(user_id, tenant)
-        self._profile = HotProfile(hot, self._owner, codec=codec, ttl=ttl)
+        self._profile = HotProfile(hot, self._owner, codec=codec)
         self._outbox = outbox
-        self._ttl = ttl
         self._pii = pii or PiiPolicy()
         self._log = log
         self._reads_revision = reads_revision and log is not None
@@ -409,7 +402,7 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier, and pass them to the outbox.
+        """Store the preferences of a message in this cache and the hot tier, and then in the memory table or the outbox.
 
         A preference is left out if the policy for personal data refuses it, or if it is from before an erasure.
 
@@ -437,13 +430,15 @@ class ProfileCache:
         if self._outbox is not None:
             stated = [each.preference for each in kept]
             self._outbox.emit(self._owner, stated, message_id=message_id, session_id=session_id, at=at)
+        elif self._log is not None:
+            self._log.apply_later(PreferenceChange(statements=kept))
 
     def remove(self, removal: Removal) -> None:
         """Stop showing removed preferences. The next ``refresh`` reads a new context."""
         with self._lock:
+            removals = latest_removals([*self._state.removals, removal])
             self._unsaved = list(valid(self._unsaved, [removal]))
-            statements = valid(self._state.statements, [removal])
-            self._take(replace(self._state, statements=statements, removed=""), AgentContext())
+            self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> bool:
         """Load the changes of other devices and processes. Return whether the user's context or later preferences changed.
@@ -491,11 +486,10 @@ class ProfileCache:
         known, erased_at = log.removals().all, log.erased_at()
 
         def changed(state: ProfileState) -> ProfileState | None:
-            if not state.exists:
-                return None
             removals = latest_removals([*state.removals, *known])
             kept = tuple(each for each in recent(state.statements, removals) if each.at > erased_at)
-            return replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
+            new = replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
+            return new if state.exists else None
 
         return self._profile.update(changed, drops=True)
 
@@ -514,30 +508,27 @@ class ProfileCache:
         The new context is stored unless the record changed during the read. ``state`` is None if the hot tier is unavailable.
         Nothing is stored then.
         """
-        state, is_up = state or ProfileState(), state is not None
-        context = state.context
+        found = state or ProfileState()
+        context = found.context
         # The limit matters if a removal could not be published.
-        if context is not None and (context.read_at is None or self._clock() - context.read_at < self._ttl):
-            self._take(state, context)
+        if context is not None and (context.read_at is None or self._clock() - context.read_at < TTL):
+            self._take(found, context)
             return
         if self._read_context is None:
-            self._take(state, AgentContext())
+            self._take(found, AgentContext())
             return
         revision = self._log.revision() if self._log is not None and self._reads_revision else ""
         context = self._read_context()
-        self._take(replace(state, removed=""), context)
-        if state.is_erased:  # an erased user gets a record with the next statement
-            self._take(state, context)
-        if state.is_erased or not is_up:
-            return
+        # Without a token the next refresh reads again. An erased user gets a record with the next statement.
+        self._take(found if found.is_erased else replace(found, removed=""), context)
 
         def kept(now: ProfileState) -> ProfileState | None:
-            read, there = ((each.exists, each.epoch, each.removed, each.revision) for each in (state, now))
+            read, there = ((each.exists, each.epoch, each.removed, each.revision) for each in (found, now))
             if now.is_erased or there != read:
                 return None
             return replace(now, context=context, revision=now.revision or revision)
 
-        stored = self._health.tried(lambda: self._profile.update(kept))
+        stored = None if state is None or found.is_erased else self._health.tried(lambda: self._profile.update(kept))
         if stored is not None and stored.exists:
             self._take(stored, context)
 

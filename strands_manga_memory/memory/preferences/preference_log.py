@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
 from strands_manga_memory.memory.preferences.statements import (
@@ -38,15 +39,18 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.stores.encoding.codec import trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
+from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
+_LONGEST_WAIT = 60.0
 _NOTE_SECONDS = 90 * DAY
 """Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
-_SOURCES, _SET = "sources", "set"
+_SOURCES, SET = "sources", "set"
+"""Names in the metadata of a preference: the messages of its values, and the value that the application set last."""
 
 
 @dataclass(frozen=True)
@@ -55,28 +59,18 @@ class StoredRemovals:
 
     Attributes:
         preferences: Deleted preferences.
-        retracted: Retraction times of messages, keyed by ``note_id``.
-        forgotten: Deletion times of memories derived from sessions, keyed by ``forgotten_id``.
+        notes: Retraction times of messages, keyed by ``note_id``, and deletion times of memories derived from sessions, keyed
+            by ``forgotten_id``.
     """
 
     preferences: tuple[Removal, ...] = ()
-    retracted: Mapping[str, float] = field(default_factory=dict)
-    forgotten: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def all(self) -> tuple[Removal, ...]:
         """Removals of all deleted preferences and retracted messages."""
-        notes = [Removal(at, message=id_.removeprefix(RETRACTED)) for id_, at in self.retracted.items()]
-        return latest_removals([*self.preferences, *notes])
-
-
-@dataclass(frozen=True)
-class _StoredPreferences:
-    """Preference records in the table and their stored versions, keyed by id, and the ids of unreadable records."""
-
-    records: dict[str, MemoryRecord] = field(default_factory=dict)
-    versions: dict[str, Any] = field(default_factory=dict)
-    unreadable: frozenset[str] = frozenset()
+        retracted = [Removal(at, message=id_[len(RETRACTED) :]) for id_, at in self.notes.items() if id_.startswith(RETRACTED)]
+        return latest_removals([*self.preferences, *retracted])
 
 
 class PreferenceLog:
@@ -115,26 +109,10 @@ class PreferenceLog:
 
     def removals(self) -> StoredRemovals:
         """Read the deletions and retractions of the user, in one query."""
-        deleted: tuple[Removal, ...] = ()
-        retracted, forgotten = dict[str, float](), dict[str, float]()
-        for row in self._partition.table.query(self._partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~"):
-            id_ = str(row["memory_id"])
-            if id_ == CHANGES:
-                deleted = self._logged(row).removals
-            else:
-                (retracted if id_.startswith(RETRACTED) else forgotten)[id_] = float(row.get("at") or 0.0)
-        return StoredRemovals(deleted, retracted, forgotten)
-
-    def learn(self, statements: Sequence[Statement], *, guard: Item | str | None = "") -> None:
-        """Store the preferences that messages state, except those that were deleted, retracted, or stated before an erasure.
-
-        Args:
-            statements: Statements to store.
-            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
-                nothing is written. By default, erasures are not checked.
-        """
-        for first in range(0, len(statements), _MOST_AT_ONCE):
-            self._commit(PreferenceChange(statements=statements[first : first + _MOST_AT_ONCE]), guard=guard)
+        rows = self._partition.table.query(self._partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~")
+        items = {str(row["memory_id"]): row for row in rows}
+        deleted = self._logged(items.pop(CHANGES, None)).removals
+        return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
         """Return the statements that may be stored, and the record of the last erasure of all the user's data, or None.
@@ -144,33 +122,50 @@ class PreferenceLog:
         logged, _, erased = self._read(statements)
         return logged.admit(statements), erased
 
-    def set(self, record: MemoryRecord) -> MemoryRecord:
-        """Set a preference to the value of ``record``, which overrides earlier statements. Return the stored record."""
-        given = {"value": record.metadata["value"], "at": record.updated_at}
-        record = replace(record, metadata={**record.metadata, _SET: given})
-        changed, revision = self._commit(PreferenceChange(record=record))
-        stated = self._base(record)
-        self._publish(statements=[] if stated is None else [stated], revision=revision)
-        return changed.get(record.memory_id) or record
+    def apply(self, change: PreferenceChange, *, guard: Item | str | None = "") -> Mapping[str, MemoryRecord | None]:
+        """Store a change of the user's preferences, and publish it to new sessions and live agents.
 
-    def forget(self, record: MemoryRecord, at: float) -> Removal:
-        """Delete a preference and its statements up to the time ``at``. Return the removal that was stored for this."""
-        removal = Removal.of_preference(*_slot_and_value(record), at)
-        _, revision = self._commit(PreferenceChange(removals=[removal], dropped=record.memory_id))
-        self._publish(removals=[removal], revision=revision)
-        return removal
+        Statements that were deleted, retracted, or stated before an erasure are left out.
 
-    def retract(self, message_id: str, at: float) -> Mapping[str, MemoryRecord | None]:
-        """Delete the statements of a message that are not later than ``at``.
+        Args:
+            change: The change.
+            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
+                nothing is written. By default, erasures are not checked.
 
-        Return the changed preference records, keyed by id. None means that the record was deleted.
+        Returns:
+            The changed preference records, keyed by id. None means that the record was deleted.
         """
-        removal, revision = Removal(at, message=message_digest(message_id)), ""
-        try:
-            changed, revision = self._commit(PreferenceChange(removals=[removal]))
-        finally:  # agents stop using the statements, even if the table is unavailable
-            self._publish(removals=[removal], revision=revision)
+        if any(removal.message for removal in change.removals):
+            # Before the write, too: no agent may show the statements, even if the table is unavailable.
+            self._publish(removals=change.removals)
+        changed: dict[str, MemoryRecord | None] = {}
+        revision: str | None = None
+        for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
+            part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
+            records, written = repeat_until_written(
+                lambda part=part: self._attempt(part, guard),  # type: ignore[misc]
+                record=place_of(self._partition.owner, CHANGES),
+            )
+            changed |= records
+            revision = revision if written is None else written
+        if revision is not None:
+            stated = None if change.record is None else self._base(change.record)
+            self._publish(statements=[stated] if stated else [], removals=change.removals, revision=revision)
         return changed
+
+    def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
+        """Apply a change in the background. While the table is unavailable, repeat it after growing pauses."""
+        writer = shared_writer(None, self._partition.table)
+
+        def attempt() -> None:
+            try:
+                self.apply(change)
+            except StoreError as error:
+                logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
+                again = min(_LONGEST_WAIT, 2 * wait)
+                writer.later(("preferences", uuid.uuid4().hex), wait, lambda: self.apply_later(change, wait=again))
+
+        writer.submit(("preferences", self._partition.owner), attempt)
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Replace and publish the revision of the log after a change of other memories, so that live agents notice it.
@@ -199,35 +194,30 @@ class PreferenceLog:
         found = self._partition.table.batch_get(keys)
         return found.get(keys[0]), found.get(keys[1])
 
-    def _commit(
-        self, change: PreferenceChange, *, guard: Item | str | None = ""
-    ) -> tuple[Mapping[str, MemoryRecord | None], str]:
-        """Store a change by compare-and-set on the log.
+    def _attempt(
+        self, change: PreferenceChange, guard: Item | str | None
+    ) -> tuple[Mapping[str, MemoryRecord | None], str | None] | None:
+        """Write a change in one transaction if the log has not changed meanwhile. Return None after a conflict.
 
-        Return the changed records (None if deleted), keyed by id, and the revision of the log. The revision is empty if nothing
-        was written, for example because the user was erased after the erasure that ``guard`` marks (None: no erasure). A text
-        as ``guard`` means that erasures are not checked.
+        Otherwise, return the changed records and the revision of the log, or no revision if there is nothing to write.
         """
         table, owner = self._partition.table, self._partition.owner
-        notes = [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
-
-        def attempt() -> tuple[Mapping[str, MemoryRecord | None], str] | None:
-            logged, item, erased = self._read(change.statements)
-            after = logged.after(change)
-            if after is None or not (isinstance(guard, str) or erased == guard):
-                return {}, ""
-            changed: dict[str, MemoryRecord | None] = {}
-            writes: list[Write] = []
-            if change.record or change.dropped or after.statements != logged.statements:
-                stored = self._stored()
-                changed = self._changed_records(stored, after.statements, change)
-                writes = [self._write(id_, record, stored) for id_, record in changed.items()]
-            log = Write(item={**self._item(after), "version": _version(item) + 1}, when=unchanged(item))
-            if not table.transact([log, *notes, not_erased_since(owner.partition, erased), *writes[:_MOST_WRITES]]):
-                return None
-            return changed, _revision(after.revision, erased)
-
-        return repeat_until_written(attempt, record=place_of(owner, CHANGES))
+        logged, item, erased = self._read(change.statements)
+        after = logged.after(change)
+        if after is None or not (isinstance(guard, str) or erased == guard):
+            return {}, None
+        changed: dict[str, MemoryRecord | None] = {}
+        writes = [Write(item={**self._item(after), "version": _version(item) + 1}, when=unchanged(item))]
+        writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
+        writes.append(not_erased_since(owner.partition, erased))
+        if change.record or change.dropped or after.statements != logged.statements:
+            stored = self._stored()
+            changed = self._changed_records(stored, after.statements, change)
+            for id_, record in list(changed.items())[:_MOST_WRITES]:
+                when = Condition(equals={"version": stored[id_][0].get("version")}) if id_ in stored else ABSENT
+                given = {"key": (owner.partition, id_)} if record is None else {"item": self._partition.item_of(record)}
+                writes.append(Write(**given, when=when))
+        return (changed, _revision(after.revision, erased)) if table.transact(writes) else None
 
     def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Read the log, with the retractions of the messages of ``statements``. Return it, its item and the erasure marker."""
@@ -240,10 +230,15 @@ class PreferenceLog:
         return replace(self._logged(item), erased_at=erased_at(marker), retractions=retractions), item, marker
 
     def _changed_records(
-        self, stored: _StoredPreferences, statements: Sequence[Statement], change: PreferenceChange
+        self,
+        stored: Mapping[str, tuple[Item, MemoryRecord | None]],
+        statements: Sequence[Statement],
+        change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
         """Return the preference records to write, keyed by id, so that they agree with the log. None means a deletion."""
-        records = {id_: record for id_, record in stored.records.items() if id_ != change.dropped}
+        now = self._partition.clock()
+        known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
+        records = {id_: record for id_, record in known.items() if id_ != change.dropped}
         if (new := change.record) is not None:
             records[new.memory_id] = _replaced(records.get(new.memory_id), new)
         bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
@@ -252,19 +247,10 @@ class PreferenceLog:
             id_ = self._id(slot, state.value)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
         made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
-        if change.dropped in stored.records:
-            made.add(change.dropped)
-        gone = dict.fromkeys(sorted(made - wanted.keys()))
-        return gone | {id_: record for id_, record in wanted.items() if self._differs(id_, record, stored)}
-
-    def _differs(self, id_: str, record: MemoryRecord, stored: _StoredPreferences) -> bool:
-        return record is not stored.records.get(id_) and id_ not in stored.unreadable
-
-    def _write(self, id_: str, record: MemoryRecord | None, stored: _StoredPreferences) -> Write:
-        when = Condition(equals={"version": stored.versions[id_]}) if id_ in stored.versions else ABSENT
-        if record is None:
-            return Write(key=(self._partition.owner.partition, id_), when=when)
-        return Write(item=self._partition.item_of(record), when=when)
+        gone = sorted(id_ for id_ in known | records if id_ not in wanted and (id_ in made or id_ == change.dropped))
+        unreadable = {id_ for id_, (_, record) in stored.items() if record is None}
+        written = {id_: each for id_, each in wanted.items() if each is not known.get(id_) and id_ not in unreadable}
+        return {**dict.fromkeys(gone), **written}
 
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
@@ -273,30 +259,30 @@ class PreferenceLog:
         has_slot = not slot.startswith("~")
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
             return known
+        at = state.by.at
+        first = known or MemoryRecord(
+            memory_id=id_,
+            type=MemoryType.PREFERENCE,
+            content="",
+            importance=self._importance,
+            created_at=at,
+            updated_at=at,
+            version=0,
+        )
         content = state.value
         metadata: dict[str, Any] = {"session_id": state.by.session_id, _SOURCES: {"": state.by.message_id or ""}}
         if has_slot:
-            shown = slot if known is None else str(known.metadata.get("preference_key") or slot)
+            shown = str(first.metadata.get("preference_key") or slot)
             content = f"{shown}: {state.value}"
             metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
-        if known is None:
-            return MemoryRecord(
-                memory_id=id_,
-                type=MemoryType.PREFERENCE,
-                content=content,
-                importance=self._importance,
-                created_at=state.by.at,
-                updated_at=state.by.at,
-                metadata=metadata,
-            )
-        if (base := self._base(known)) is not None:
-            metadata[_SET] = {"value": base.preference.value, "at": base.at}
-        return known.changed(content=content, metadata={**known.metadata, **metadata}, updated_at=state.by.at)
+        if (base := self._base(first)) is not None:
+            metadata[SET] = {"value": base.preference.value, "at": base.at}
+        return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
         """Return a statement with the value that ``UserMemoryStore.prefer`` set. None if all values come from messages."""
-        slot, value = _slot_and_value(record)
-        given = record.metadata.get(_SET)
+        slot, value = slot_and_value(record)
+        given = record.metadata.get(SET)
         if isinstance(given, dict):
             value, at = str(given.get("value") or ""), float(given.get("at") or 0.0)
         elif _SOURCES in record.metadata:
@@ -311,20 +297,16 @@ class PreferenceLog:
         salt = self._partition.salt
         return salt.statement_id(value) if slot.startswith("~") else salt.preference_id(slot)
 
-    def _stored(self) -> _StoredPreferences:
+    def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
+        """Return the stored preferences, keyed by id: each as an item and as a record, which is None if it is unreadable."""
         first, last = type_range(MemoryType.PREFERENCE)
-        stored, unreadable = _StoredPreferences(), set[str]()
-        for item in self._partition.table.query(self._partition.owner.partition, first=first, last=last):
+        owner, stored = self._partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
+        for item in self._partition.table.query(owner.partition, first=first, last=last):
             id_ = str(item["memory_id"])
-            unreadable.add(id_)
-            with skip_unreadable():
-                with trusted(place_of(self._partition.owner, id_)):
-                    record = record_of(item, self._partition.owner, self._partition.codec)
-                unreadable.discard(id_)
-                stored.versions[id_] = item.get("version")
-                if not record.expired(self._partition.clock()):
-                    stored.records[id_] = record
-        return replace(stored, unreadable=frozenset(unreadable))
+            stored[id_] = item, None
+            with skip_unreadable(), trusted(place_of(owner, id_)):
+                stored[id_] = item, record_of(item, owner, self._partition.codec)
+        return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
         """Decode the stored log. The result is empty if the log is missing or damaged."""
@@ -386,7 +368,8 @@ def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
     )
 
 
-def _slot_and_value(record: MemoryRecord) -> tuple[str, str]:
+def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
+    """Return subject and value of a preference. Without a subject, the value is the whole text."""
     key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value

@@ -19,14 +19,13 @@ from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from strands_manga_memory.exceptions import PersonalDataError, StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
-from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, erased_at
-from strands_manga_memory.memory.preferences.statements import Removal, Statement, message_digest
-from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner, place_of
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
@@ -112,24 +111,17 @@ class TablePreferenceSink:
     """
 
     def __init__(self, table: Table, *, codec: Codec | None = None) -> None:
-        self.table = table
+        self._table = table
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference of a signal, or delete the preferences of a retracted message.
-
-        The latest message wins, independent of the order in which signals arrive.
-        """
-        self.send_together([signal])
-
-    def send_together(self, signals: Sequence[PreferenceSignal]) -> None:
-        """Store several signals of one message in three requests. A retraction needs more requests."""
-        at = signals[0].at
-        log = PreferenceLog(UserPartition(self.table, signals[0].owner, codec=self._codec, clock=lambda: at))
-        for signal in signals:
-            if signal.retracted:
-                log.retract(signal.message_id or signal.id, at)
-        log.learn([each.statement for each in signals if not each.retracted])
+        """Store the preference of a signal, or delete the preferences of a retracted message."""
+        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at))
+        if signal.retracted:
+            removal = Removal(signal.at, message=message_digest(signal.message_id or signal.id))
+            log.apply(PreferenceChange(removals=[removal]))
+        else:
+            log.apply(PreferenceChange(statements=[signal.statement]))
 
 
 class KinesisPreferenceSink:
@@ -155,25 +147,13 @@ class KinesisPreferenceSink:
         """Write a signal to the stream.
 
         Raises:
-            StoreUnavailableError: The stream throttles or is unavailable.
-            StoreError: The stream rejects the request.
+            StoreUnavailableError: The stream throttles, does not exist or is unavailable.
         """
         data = json.dumps(asdict(signal), ensure_ascii=False).encode()
         try:
             # A partition key has at most 256 characters; an owner's partition may have more.
             self._client.put_record(StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:])
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            refused = code in (
-                "ResourceNotFoundException",
-                "InvalidArgumentException",
-                "AccessDeniedException",
-                "ValidationException",
-            )
-            raise (StoreError if refused else StoreUnavailableError)(
-                f"stream=<{self._stream}> | {code or 'unknown error'}"
-            ) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ClientError) as error:
             raise StoreUnavailableError(f"stream=<{self._stream}> | {error}") from error
 
 
@@ -190,36 +170,23 @@ class PreferenceOutbox:
 
     A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. The
     table numbers the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the
-    signals of a user. A ``TablePreferenceSink`` of the same table gets its signals directly, without the outbox.
+    signals of a user.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
         sink: Receiver of the signals.
-        pii: Policy for personal data in signals. Default ``PiiPolicy()``.
         codec: Codec of pending signals.
         clock: Function that returns seconds since 1970.
-        drained: Function that is called after signals of a user were sent, with the user and whether a retraction was sent. It
-            is called once after several signals, even if the sink failed after some of them.
     """
 
     def __init__(
-        self,
-        table: Table,
-        sink: PreferenceSink,
-        *,
-        pii: PiiPolicy | None = None,
-        codec: Codec | None = None,
-        clock: Callable[[], float] = time.time,
-        drained: Callable[[Owner, bool], None] = lambda owner, is_removal: None,
+        self, table: Table, sink: PreferenceSink, *, codec: Codec | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._table = table
         self._sink = sink
-        self._is_direct = isinstance(sink, TablePreferenceSink) and sink.table is table
-        self._pii = pii or PiiPolicy()
         self._codec = codec or Codec()
         self._memory_codec = codec
         self._clock = clock
-        self._drained = drained
         self._writer = shared_writer(None, table)
         self.renew_after_fork()
         renew_in_child(self)
@@ -227,8 +194,7 @@ class PreferenceOutbox:
     def renew_after_fork(self) -> None:
         """Create empty queues, for a new object or in a forked child. Signals not yet stored belong to the parent process."""
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
-        self._waits: dict[tuple[Owner, str], float] = {}
-        self._put_off: set[tuple[Owner, str]] = set()
+        self._waits: dict[Owner, float] = {}
 
     def emit(
         self,
@@ -243,7 +209,7 @@ class PreferenceOutbox:
 
         Args:
             owner: The user.
-            preferences: The preferences.
+            preferences: The preferences, without personal data that must not leave.
             message_id: ``tracking_id`` of the message.
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.
@@ -255,18 +221,14 @@ class PreferenceOutbox:
         """Delete the pending signals of removed preferences, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
 
-    def retract(self, owner: Owner, message_id: str, *, at: float | None = None, is_stored: bool = False) -> None:
+    def retract(self, owner: Owner, message_id: str, *, at: float) -> None:
         """Send a retraction of a message to the sink and delete its pending signals, in the background.
 
         Args:
             owner: The user.
             message_id: ``tracking_id`` of the message.
-            at: Time of the retraction, in seconds since 1970. Default: now.
-            is_stored: Whether the retraction is already stored in the table of the outbox. Default False.
+            at: Time of the retraction, in seconds since 1970.
         """
-        if is_stored and self._is_direct:
-            return
-        at = self._clock() if at is None else at
         signal = _signal(owner, Preference("", ""), at, message_id, None)
         self._submit(owner, [replace(signal, retracted=True)])
 
@@ -279,37 +241,32 @@ class PreferenceOutbox:
 
         self._writer.submit(("spool", owner), enqueue)
 
-    def _run(self, owner: Owner) -> None:
-        if self._is_done(owner, "store", self._store_unstored) and not self._is_direct:
-            self._is_done(owner, "send", self.drain)
-
-    def _is_done(self, owner: Owner, what: str, work: Callable[[Owner], object]) -> bool:
-        """Run ``work`` and return whether it succeeded. After a failure, schedule a retry after twice the last wait."""
-        task = (owner, what)
-        if task in self._put_off:
-            return False
+    def _run(self, owner: Owner, *, is_retry: bool = False) -> None:
+        """Store and send a user's signals. After a failure, a retry is planned; until then, new signals are only stored."""
+        is_planned = owner in self._waits and not is_retry
         try:
-            work(owner)
+            self._store_unstored(owner)
+            if not is_planned:
+                self.drain(owner)
         except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
-            logger.warning("error=<%s> | failed to %s preference signals, retrying", type(error).__name__, what)
+            logger.warning("error=<%s> | failed to store or send preference signals, retrying", type(error).__name__)
+            if not is_planned:
+                wait = self._waits[owner] = min(_LONGEST_WAIT, 2 * self._waits.get(owner, 0.1))
+                self._writer.later(
+                    (self, owner),
+                    wait,
+                    lambda: self._writer.submit(("spool", owner), lambda: self._run(owner, is_retry=True)),
+                    is_needed=lambda: owner in self._unstored,  # the exit does not wait for a sink that fails
+                )
         else:
-            self._waits.pop(task, None)
-            return True
-
-        def again() -> None:
-            self._put_off.discard(task)
-            self._run(owner)
-
-        wait = self._waits[task] = min(_LONGEST_WAIT, 2 * self._waits.get(task, 0.1))
-        self._put_off.add(task)
-        self._writer.later((self, *task), wait, lambda: self._writer.submit(("spool", owner), again))
-        return False
+            if not is_planned:
+                self._waits.pop(owner, None)
 
     def _store_unstored(self, owner: Owner) -> None:
         unstored = self._unstored.get(owner, deque())
         while unstored:
             try:
-                self._accept(owner, unstored[0])
+                self._store(owner, unstored[0])
             except StoreError:
                 raise
             except BaseException:
@@ -318,34 +275,18 @@ class PreferenceOutbox:
             unstored.popleft()
         self._unstored.pop(owner, None)
 
-    def _accept(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store a message's signals: as preferences if the sink writes to the outbox's table, or else as pending signals."""
-        cleaned = []
-        for signal in signals:
-            try:
-                cleaned.append(self._cleaned(signal))
-            except PersonalDataError as error:
-                logger.debug("error=<%s> | a preference signal was refused", type(error).__name__)
-        if not isinstance(self._sink, TablePreferenceSink) or not self._is_direct:
-            self._store(owner, cleaned)
-        elif cleaned:
-            self._sink.send_together(cleaned)
-            self._drained(owner, any(signal.retracted for signal in cleaned))
-
-    def _cleaned(self, signal: PreferenceSignal) -> PreferenceSignal:
-        key, value = (self._pii.applied(text, place=signal.owner.partition) for text in (signal.key, signal.value))
-        return replace(signal, key=key, value=value)
-
     def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
         """Store the signals of a message in one transaction, except those that were deleted, retracted or erased meanwhile."""
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
-        valid, erased = log.admitted([signal.statement for signal in signals if not signal.retracted])
-        kept = [each for each in signals if (each.at > erased_at(erased) if each.retracted else each.statement in valid)]
-        for signal in kept:
+        for signal in signals:
             if signal.retracted:
                 self._drop(owner, Removal(signal.at, message=message_digest(signal.message_id or signal.id)))
 
         def attempt() -> bool | None:
+            valid, erased = log.admitted([each.statement for each in signals if not each.retracted])
+            kept = [each for each in signals if (each.at > erased_at(erased) if each.retracted else each.statement in valid)]
+            if not kept:
+                return True
             head = self._table.get(owner.partition, HEAD)
             with trusted(place_of(owner, HEAD)):
                 number = 1 if head is None else int(head["next"])
@@ -356,15 +297,9 @@ class PreferenceOutbox:
                 Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
                 not_erased_since(owner.partition, erased),
             ]
-            if self._table.transact(writes):
-                return True
-            if self._table.get(owner.partition, ERASED) != erased:
-                self._store(owner, signals)
-                return True
-            return None
+            return self._table.transact(writes) or None
 
-        if kept:
-            repeat_until_written(attempt, record=place_of(owner, HEAD))
+        repeat_until_written(attempt, record=place_of(owner, HEAD))
 
     def _item(self, owner: Owner, number: int, signals: Sequence[PreferenceSignal]) -> Item:
         id_ = f"{ENTRY}{number:012d}"
@@ -403,20 +338,15 @@ class PreferenceOutbox:
             StoreUnavailableError: Another worker sends the user's signals.
             Exception: The sink failed. The remaining signals stay stored.
         """
-        sent, is_removal = 0, False
+        sent = 0
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
             return sent
         with self._leased(owner):
-            try:
-                for number, signals in self._entries(owner):
-                    for signal in signals:
-                        self._sink.send(signal)
-                        sent += 1
-                        is_removal = is_removal or signal.retracted
-                    self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
-            finally:
-                if sent:
-                    self._drained(owner, is_removal)
+            for number, signals in self._entries(owner):
+                for signal in signals:
+                    self._sink.send(signal)
+                    sent += 1
+                self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
             if self._table.get(owner.partition, HEAD) is not None:
                 self._unlist(owner)
         return sent

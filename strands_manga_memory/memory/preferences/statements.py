@@ -276,8 +276,8 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 200 removals in the order of their times."""
-    return tuple(sorted(removals, key=lambda each: each.at)[-_MOST_REMOVALS:])
+    """Return the latest 200 different removals in the order of their times."""
+    return tuple(sorted(dict.fromkeys(removals), key=lambda each: each.at)[-_MOST_REMOVALS:])
 
 
 def text_of(value: object) -> str:
