@@ -19,7 +19,6 @@ from strands_manga_memory.conversation.compaction import (
     VerifiedSummary,
 )
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.outcomes import MessageOutcome
 from strands_manga_memory.conversation.recall import HistoryRecall
 from strands_manga_memory.conversation.scoring import (
     BackgroundScorer,
@@ -42,6 +41,7 @@ from strands_manga_memory.conversation.token_counter import (
     TokenCounter,
     default_counter,
 )
+from strands_manga_memory.conversation.trimmer import MessageOutcome
 
 __all__ = [
     "ArchivedMessage",

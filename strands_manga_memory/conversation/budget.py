@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext
@@ -297,21 +297,6 @@ _LARGE_RESULTS = 8
 Large tool results are truncated before the history is full. Otherwise they would displace other messages until then."""
 
 
-class Headroom(NamedTuple):
-    """Additional budget for a long message of the user.
-
-    Attributes:
-        tokens: Tokens that are added to the budget.
-        is_enough: Whether the user's message fits the raised budget without truncation.
-    """
-
-    tokens: int
-    is_enough: bool
-
-
-NO_HEADROOM = Headroom(0, is_enough=False)
-
-
 class HistoryLimits:
     """Token limits of one agent's history.
 
@@ -364,23 +349,24 @@ class HistoryLimits:
     @property
     def has_low_mark(self) -> bool:
         """Whether trimming a full history makes room for later turns. If not, the history is trimmed a little in every turn."""
-        return self.trim_every is not None or self._low < self.most
-
-    @property
-    def lowest(self) -> int:
-        """Smallest size to which a full history may be trimmed, as the model counts."""
-        if self.trim_every is None:
-            return self._low
-        return min(self._low, self.most - self.most // _MOST_GIVEN_UP)
+        return self.trim_every is not None or self.lowest < self.most
 
     @property
     def large_results(self) -> int:
         """Smallest total size of an ended turn's tool results that cause early trimming, in tokens of the model."""
         return self.most // _LARGE_RESULTS
 
+    def trims_early(self, tokens: int) -> bool:
+        """Return whether large tool results of an ended turn cause trimming of a history with ``tokens`` tokens."""
+        if not self.has_low_mark or self.grow_to > self.max_tokens:
+            return False
+        return tokens > self.calibration.budget(self.lowest - self.large_results)
+
     @property
-    def _low(self) -> int:
-        return self.most if self.trim_to is None else min(self.trim_to, self.most)
+    def lowest(self) -> int:
+        """Smallest size to which a full history may be trimmed, as the model counts."""
+        low = self.most if self.trim_to is None else min(self.trim_to, self.most)
+        return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
         """Return the number of tokens to which a full history is trimmed, in the tokens that the model reports.
@@ -390,25 +376,29 @@ class HistoryLimits:
             total: Function that returns the tokens of messages.
         """
         if self.trim_every is None:
-            return self._low
+            return self.lowest
         starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
         since = min(itertools.islice(starts, self.trim_every), default=0)
-        return min(self._low, max(self.lowest, self.most - total(messages[since:])))
+        most = self.most if self.trim_to is None else min(self.trim_to, self.most)
+        return min(most, max(self.lowest, self.most - total(messages[since:])))
 
-    def headroom(self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]) -> Headroom:
+    def headroom(
+        self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]
+    ) -> tuple[int, bool]:
         """Return the additional budget for a user message that takes more than half of ``budget``.
 
         The message's tokens above half of ``budget`` are added. The raised budget is at most three quarters of the model's
         context window. Without a model or a user message, nothing is added.
+
+        Returns:
+            The additional tokens, and whether the user's message fits the raised budget without truncation.
         """
         said = next(filter(is_turn_start, reversed(messages)), None)
         if said is None or model is None:
-            return NO_HEADROOM
-        wanted = count(said) - budget // 2
-        if wanted <= 0:
-            return Headroom(0, is_enough=True)
-        room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget)
-        return Headroom(min(wanted, room), wanted <= room)
+            return 0, False
+        wanted = max(0, count(said) - budget // 2)
+        room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget) if wanted else 0
+        return min(wanted, room), wanted <= room
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the tokens to leave free for the user's next message.

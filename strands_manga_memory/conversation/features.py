@@ -1,8 +1,8 @@
 """Features of messages, from which the importance of each message is computed.
 
 Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
-content has changed. Features of a text alone are cached for all conversations of this process. Features such as new words and
-replies depend on the messages before, so they are measured in the order of the conversation.
+content has changed. Features such as new words and replies depend on the messages before, so they are measured in the order of
+the conversation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 from strands.types.content import Message
@@ -30,20 +29,14 @@ from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)
 
-
-_READ_CLOSELY = 2_000
-"""Number of latest messages whose features are always measured in full.
-
-Older messages of a longer history are measured in full only if their score is above the default score. This halves the time for
-10,000 messages, but loses up to a fifth of the messages that would have been kept."""
-
-_CACHED_TEXTS = 8_192
-
 _TOOL_ACTS = ("tool_use", "tool_result")
 _ENDING_ACTS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
 _NO_TRAITS = TextFeatures()
 _PLACEHOLDER: Message = {"role": "assistant", "content": [{"text": PLACEHOLDER}]}
 _NEUTRAL_SCORE = 0.5
+
+_text_features = functools.lru_cache(8_192)(text_features)
+"""Cached features, because an agent that is built for each turn measures the same texts again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +48,7 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Features of the text alone, such as numbers and names.
-        answers: Whether the previous message asked a question.
+        answers: Whether the previous message asked a question. A recommendation in the form of a question does not count.
         new: Number of words that appear in this message for the first time in the conversation.
         takes_back: Whether the message revokes an earlier instruction.
         condensed: Shortened message and its number of tokens. None until a shortened message is needed.
@@ -70,17 +63,9 @@ class MessageFeatures:
     takes_back: bool = False
     condensed: tuple[Message, int] | None = None
 
-    @property
-    def asks(self) -> bool:
-        """Whether the message asks for information. A recommendation in the form of a question does not count."""
-        return self.traits.asks and self.act != DialogueAct.RECOMMENDATION
 
-
-# --- Signals --------------------------------------------------------------------------------------
-
-
-def text_signals(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a text message, keyed by name. Signals with the value 0 are left out.
+def signals_of(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
+    """Return the weighted signals of a message, keyed by name. Signals with the value 0 are left out.
 
     A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
@@ -91,42 +76,27 @@ def text_signals(features: MessageFeatures, *, service: float, age: float, weigh
         weights: Weights of the signals.
     """
     shown, fresh = features.traits, 0.5 ** (age / weights.half_life)
-    found = {
-        "act": weights.act * (features.score - _NEUTRAL_SCORE),
-        "instruction": weights.instruction * (features.act == DialogueAct.INSTRUCTION),
-        "constraint": weights.constraint * (features.act == DialogueAct.CONSTRAINT),
-        "answers": weights.answers * features.answers,
-        "number": weights.number * shown.number,
-        "names": weights.names * math.log1p(shown.names),
-        "time": weights.time * shown.time,
-        "wants": weights.wants * shown.wants,
-        "asks": weights.asks * shown.asks,
-        "tells": weights.tells * shown.tells,
-        "new": weights.new * math.log1p(features.new),
-        "size": weights.size * math.log(features.tokens + 2),
-        "recency": weights.recency * fresh,
-        "service": weights.service * service,
-        "fresh_service": weights.fresh_service * service * fresh,
-    }
+    found = {"act": weights.act * (features.score - _NEUTRAL_SCORE)}
+    if features.act in _TOOL_ACTS:
+        found |= {"tool": weights.tool, "fresh_tool": weights.fresh_tool * fresh}
+    else:
+        found |= {
+            "instruction": weights.instruction * (features.act == DialogueAct.INSTRUCTION),
+            "constraint": weights.constraint * (features.act == DialogueAct.CONSTRAINT),
+            "answers": weights.answers * features.answers,
+            "number": weights.number * shown.number,
+            "names": weights.names * math.log1p(shown.names),
+            "time": weights.time * shown.time,
+            "wants": weights.wants * shown.wants,
+            "asks": weights.asks * shown.asks,
+            "tells": weights.tells * shown.tells,
+            "new": weights.new * math.log1p(features.new),
+            "size": weights.size * math.log(features.tokens + 2),
+            "recency": weights.recency * fresh,
+            "service": weights.service * service,
+            "fresh_service": weights.fresh_service * service * fresh,
+        }
     return {name: value for name, value in found.items() if value}
-
-
-def tool_signals(score: float, *, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals (see ``text_signals``) of a tool message with this importance ``score``, without zeros."""
-    found = {
-        "act": weights.act * (score - _NEUTRAL_SCORE),
-        "tool": weights.tool,
-        "fresh_tool": weights.fresh_tool * 0.5 ** (age / weights.half_life),
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def priority(worth: float, tokens: int) -> float:
-    """Return the value of a message per token, as a logarithm. ``worth`` is the logarithm of the value of the whole message."""
-    return worth - math.log(tokens + 1)
-
-
-# --- Caches ---------------------------------------------------------------------------------------
 
 
 def size_of(value: Any) -> int:
@@ -154,9 +124,6 @@ def _key(message: Message) -> int:
     return hash((message.get("tracking_id"), content_fingerprint(message)))
 
 
-_text_features = functools.lru_cache(_CACHED_TEXTS)(text_features)
-
-
 class Vocabulary:
     """Statistics of the words in a conversation, and of the texts in which the assistant talks about itself.
 
@@ -176,20 +143,12 @@ class Vocabulary:
         self._texts_of_self = 0
         self._tokens = {"user": 0, "assistant": 0}
 
-    def learn(self, words: Iterable[str]) -> int:
-        """Add the words of a message, and return the number of new words."""
-        before = len(self._words)
-        self._words.update(dict.fromkeys(words))
-        new = len(self._words) - before
-        if len(self._words) > self._MOST_WORDS:
-            self._words = dict.fromkeys(islice(self._words, self._MOST_WORDS // 2, None))
-        return new
-
-    def add_text(self, role: str, *, tells: bool, tokens: int = 0) -> None:
-        """Add a text to the statistics.
+    def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
+        """Add a text to the statistics, and return its number of new words.
 
         Args:
             role: Role of the message.
+            words: Words of the text.
             tells: Whether the speaker talks about themselves. Only used for the assistant.
             tokens: Tokens of the message.
         """
@@ -197,6 +156,12 @@ class Vocabulary:
         if role == "assistant":
             self._texts += 1
             self._texts_of_self += tells
+        before = len(self._words)
+        self._words.update(dict.fromkeys(words))
+        new = len(self._words) - before
+        if len(self._words) > self._MOST_WORDS:
+            self._words = dict.fromkeys(islice(self._words, self._MOST_WORDS // 2, None))
+        return new
 
     @property
     def service(self) -> float:
@@ -230,8 +195,6 @@ class FeatureCache:
         self._tokens: dict[int, int] = {}
         self._features: dict[int, MessageFeatures] = {}
         self._scorer = scorer
-        self._previous: tuple[Message, MessageFeatures] | None = None
-        self._skims = False
         self._has_warned = False
         self._revision = 0
 
@@ -245,24 +208,27 @@ class FeatureCache:
 
     def total(self, messages: Sequence[Message]) -> int:
         """Return the number of tokens that messages take in a request, including placeholders that keep the request valid."""
-        tokens = sum(map(self.tokens, messages))
         placeholders = placeholder_count(messages)
-        return tokens + placeholders * self.tokens(_PLACEHOLDER) if placeholders else tokens
+        return sum(map(self.tokens, messages)) + (placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0)
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Return the size in characters of those messages whose tokens have not been counted yet."""
-        size = 0
-        for message in messages:
-            if _key(message) not in self._tokens:
-                size += size_of(message)
-        return size
+        return size_of([message for message in messages if _key(message) not in self._tokens])
 
-    def __call__(self, message: Message, history: Sequence[Message] = ()) -> MessageFeatures:
-        """Return the features of a message. The scorer gets ``history`` if the message is not known yet."""
+    def __call__(
+        self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None
+    ) -> MessageFeatures:
+        """Return the features of a message.
+
+        Args:
+            message: The message.
+            history: Messages that the scorer gets if this message is not known yet.
+            before: Previous message and its features.
+        """
         key = _key(message)
         features = self._features.get(key)
         if features is None:
-            features = self._features[key] = self._measure(message, history)
+            features = self._features[key] = self._measure(message, history, before)
         return features
 
     def __len__(self) -> int:
@@ -271,18 +237,26 @@ class FeatureCache:
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of all messages in a history.
 
-        The last 2,000 messages are measured in full. All messages get a score, but the texts of older messages are analysed
-        only if their score is above that of a message without a recognized dialogue act.
+        Known messages are scored again if the scorer has a new ``revision``, because its scores have changed. Revoked
+        instructions become ordinary messages, with the default dialogue act and score.
         """
-        self._score_again(messages)
-        closely_from = len(messages) - _READ_CLOSELY
+        revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []
-        for at, message in enumerate(messages):
-            self._skims = at < closely_from
-            self._previous = (messages[at - 1], found[-1]) if at else None
-            found.append(self(message, messages))
-        self._skims = False
-        self._end_instructions(messages, found)
+        revokes = False
+        for message in messages:
+            before = (messages[len(found) - 1], found[-1]) if found else None
+            features = self(message, messages, before)
+            if revision != self._revision:
+                features.score = self._score(message, features.act, messages)
+            found.append(features)
+            revokes = revokes or features.takes_back
+        self._revision = revision
+        if revokes:
+            said = [(found[at], message_text(message)) for at, message in enumerate(messages) if is_turn_start(message)]
+            active = are_instructions_active([(features.act, text) for features, text in said])
+            for (features, _), is_active in zip(said, active, strict=True):
+                if features.act == DialogueAct.INSTRUCTION and not is_active:
+                    features.act, features.score = "unmatched", WEIGHTS.unmatched
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
@@ -291,57 +265,29 @@ class FeatureCache:
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
 
-    def _end_instructions(self, messages: Sequence[Message], found: Sequence[MessageFeatures]) -> None:
-        """Treat revoked instructions as ordinary messages, with the default dialogue act and score."""
-        if not any(map(attrgetter("takes_back"), found)):
-            return
-        said = [
-            (features, message_text(message))
-            for features, message in zip(found, messages, strict=True)
-            if is_turn_start(message)
-        ]
-        stands = are_instructions_active([(features.act, text) for features, text in said])
-        for (features, _), still in zip(said, stands, strict=True):
-            if features.act == DialogueAct.INSTRUCTION and not still:
-                features.act, features.score = "unmatched", WEIGHTS.unmatched
+    def _measure(
+        self, message: Message, history: Sequence[Message], before: tuple[Message, MessageFeatures] | None
+    ) -> MessageFeatures:
+        """Measure a message.
 
-    def _score_again(self, messages: Sequence[Message]) -> None:
-        """Score known messages again if the scorer has a new ``revision``, because its scores have changed."""
-        revision = getattr(self._scorer, "revision", 0)
-        if revision == self._revision:
-            return
-        self._revision = revision
-        for message in messages:
-            if (features := self._features.get(_key(message))) is not None:
-                features.score = self._score(message, features.act, messages)
-
-    def _measure(self, message: Message, history: Sequence[Message]) -> MessageFeatures:
-        act = message_act(message)
+        The assistant's message before a user's message can change the dialogue act, unless the user revokes an instruction, or
+        the assistant is a companion that chats, not a service.
+        """
+        act, role = message_act(message), message["role"]
         features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)
-        if act in _TOOL_ACTS or (self._skims and features.score <= WEIGHTS.unmatched):
+        if act in _TOOL_ACTS:
             return features
         text = message_text(message)
         features.traits, words = _text_features(text)
-        features.answers = self._previous is not None and self._previous[1].asks
-        if message["role"] == "user":
-            features.takes_back = act in _ENDING_ACTS and revokes_instruction(text)
-            act = self._act_as_reply(features, text, says_something=bool(words))
-            if act != features.act:
-                features.act, features.score = act, self._score(message, act, history)
-        self.vocabulary.add_text(message["role"], tells=features.traits.tells, tokens=features.tokens)
-        features.new = self.vocabulary.learn(words)
+        features.answers = before is not None and before[1].traits.asks and before[1].act != DialogueAct.RECOMMENDATION
+        features.takes_back = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
+        if role == "user" and before and not features.takes_back and self.vocabulary.service > _NEUTRAL_SCORE:
+            answers = features.answers and bool(words)
+            features.act = act_of_reply(text, message_text(before[0]), act, features.traits, answers=answers)
+            if features.act != act:
+                features.score = self._score(message, features.act, history)
+        features.new = self.vocabulary.learn(role, words, tells=features.traits.tells, tokens=features.tokens)
         return features
-
-    def _act_as_reply(self, features: MessageFeatures, text: str, *, says_something: bool) -> str:
-        """Return the dialogue act of a user's message, which the assistant's message before it can change (``act_of_reply``).
-
-        The act stays as in ``features`` if there is no such message, if the user revokes an instruction, or if the assistant is
-        a companion that chats, not a service. ``says_something``: ``text`` has content words.
-        """
-        if self._previous is None or features.takes_back or self.vocabulary.service <= _NEUTRAL_SCORE:
-            return features.act
-        answers = features.answers and says_something
-        return act_of_reply(text, message_text(self._previous[0]), features.act, features.traits, answers=answers)
 
     def _score(self, message: Message, act: str, history: Sequence[Message]) -> float:
         try:

@@ -28,10 +28,9 @@ from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter
 from strands_manga_memory.conversation.copying import History, Template, copied_quickly
 from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.conversation.full_texts import FullTextArchive
-from strands_manga_memory.conversation.outcomes import MessageOutcome
 from strands_manga_memory.conversation.scoring import Band, Bands, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
-from strands_manga_memory.conversation.trimmer import Trimmer
+from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import tool_use_ids

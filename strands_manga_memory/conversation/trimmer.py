@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.budget import NO_HEADROOM, Headroom, HistoryLimits
-from strands_manga_memory.conversation.features import FeatureCache, same_objects, size_of
+from strands_manga_memory.conversation.budget import HistoryLimits
+from strands_manga_memory.conversation.features import FeatureCache, same_objects, signals_of, size_of
 from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.log_tail import LogTail
-from strands_manga_memory.conversation.outcomes import MessageOutcome, OutcomeLog
+from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.scoring import Bands, SignalWeights
 from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
 from strands_manga_memory.conversation.summary_record import is_synthesized
@@ -34,6 +36,35 @@ _T = TypeVar("_T")
 
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
+
+REMEMBERED_DROPS = 1_000
+"""Number of evicted messages whose outcomes are known."""
+
+
+@dataclass(frozen=True)
+class MessageOutcome:
+    """Outcome of one message when the history was reduced to its budget: kept, truncated or evicted, and why.
+
+    Attributes:
+        tracking_id: Tracking id of the message. None if the message has no id yet.
+        role: ``"user"`` or ``"assistant"``.
+        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        score: Importance of the message, from 0 to 1.
+        tokens: Size of the message in tokens.
+        outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
+        reason: Reason for the outcome, in words.
+        signals: Contribution of each signal (a property, see ``SignalWeights``) to the logarithm of the odds that the message
+            is needed.
+    """
+
+    tracking_id: str | None
+    role: str
+    act: str
+    score: float
+    tokens: int
+    outcome: str
+    reason: str
+    signals: dict[str, float] = field(default_factory=dict)
 
 
 class Trimmer:
@@ -68,7 +99,9 @@ class Trimmer:
         self._agent: weakref.ref[Agent] | None = None
         self._archive = archive
         self._tail = LogTail()
-        self._outcomes = OutcomeLog(features, signals)
+        self._evicted: list[MessageOutcome] = []
+        self._numbers = itertools.count()
+        self._order: dict[str | None, int] = {}
         self._first_turn: frozenset[str] = frozenset()
         self._lock = threading.RLock()
         self._within: list[Message] = []
@@ -118,8 +151,8 @@ class Trimmer:
 
         They are the message's tokens above half of the limit, as far as the model's context window has room for them.
         """
-        room = self._headroom(messages, self.limits.calibration.budget(limit))
-        return self.limits.calibration.reported(room.tokens)
+        tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
+        return self.limits.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages with ``tokens`` tokens in all must be trimmed.
@@ -129,24 +162,18 @@ class Trimmer:
         """
         limits = self.limits
         most = limits.full_tokens
-        if tokens > most and tokens > most + self._headroom(messages, most).tokens:
+        if tokens > most and tokens > most + self._headroom(messages, most)[0]:
             return True
-        if (
-            limits.has_low_mark
-            and limits.grow_to <= limits.max_tokens
-            and tokens > limits.calibration.budget(limits.lowest - limits.large_results)
-            and is_turn_start(messages[-1])
-        ):
+        if limits.trims_early(tokens) and is_turn_start(messages[-1]):
             before = [message for turn in turns(messages[:-1])[-1:] for message in messages[turn.start : turn.stop]]
             results = self.features.total(list(filter(tool_result_ids, before)))
             if results >= limits.calibration.budget(limits.large_results):
                 return True
         return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
 
-    def _headroom(self, messages: Sequence[Message], budget: int) -> Headroom:
+    def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
         agent = self.agent
-        model = None if agent is None else agent.model
-        return self.limits.headroom(messages, budget, model, self.features.tokens)
+        return self.limits.headroom(messages, budget, None if agent is None else agent.model, self.features.tokens)
 
     # --- Selections -------------------------------------------------------------------------------
 
@@ -160,15 +187,15 @@ class Trimmer:
                 always stay, such as pinned messages, may exceed this number. None: the whole budget.
         """
         limits = self.limits
-        room = self._headroom(messages, limits.tokens)
-        changes: dict[str, Any] = {}
+        headroom, is_enough = self._headroom(messages, limits.tokens)
+        changes: dict[str, Any] = {"headroom": headroom, "spares_request": is_enough}
         if trim_to is not None and trim_to < limits.most:
-            changes = {
-                "fill_to": limits.calibration.budget(trim_to) + room.tokens,
+            changes |= {
+                "fill_to": limits.calibration.budget(trim_to) + headroom,
                 "turns": limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
                 "lasting_turns": limits.trim_every or 0,
             }
-        return self._select(messages, max(1, limits.tokens - beside), room, **changes)
+        return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return the messages of a request within the budget, in a form that providers accept, and the tokens of this form."""
@@ -185,41 +212,21 @@ class Trimmer:
             tokens = total(history)
         return history, tokens
 
-    def _narrowed(self, messages: Sequence[Message], tokens: int) -> list[Message]:
-        """Return the messages that a selection keeps within ``tokens`` tokens if it may not truncate messages."""
-        return self._select(messages, tokens, turns=None, may_truncate=False).messages
-
-    def _smaller(self, messages: Sequence[Message], error: Exception | None) -> Selection:
-        """Select messages that have at most three quarters of a history's tokens, or half after a context window overflow.
-
-        Messages that always stay may exceed the limit.
-        """
-        before = self.features.total(messages)
-        if error is not None:
-            return self._select(messages, min(self.limits.tokens, before // 2))
-        most = self.limits.tokens + self._headroom(messages, self.limits.tokens).tokens
-        return self._select(messages, min(most, before * 3 // 4), may_truncate=before > most)
-
-    def _select(self, messages: Sequence[Message], tokens: int, room: Headroom = NO_HEADROOM, **changes: Any) -> Selection:
+    def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
         """Select messages, and remember the ids of the messages of the first turn.
 
         After trimming, messages of later turns could seem to belong to the first turn.
         """
-        if self._first_turn.isdisjoint(message.get("tracking_id") for message in messages):
+        if self._first_turn.isdisjoint([message.get("tracking_id") for message in messages]):
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.of(messages)
-        budget = SelectionBudget(
-            tokens + room.tokens,
-            **{
-                "turns": self.limits.max_turns,
-                "bands": self.bands,
-                "weights": self.signals,
-                "service": self.features.vocabulary.service,
-                "headroom": room.tokens,
-                "spares_request": room.is_enough,
-                **changes,
-            },
-        )
+        limits = {
+            "turns": self.limits.max_turns,
+            "bands": self.bands,
+            "weights": self.signals,
+            "service": self.features.vocabulary.service,
+        }
+        budget = SelectionBudget(tokens, **(limits | changes))
         return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
 
     # --- The work ---------------------------------------------------------------------------------
@@ -274,21 +281,52 @@ class Trimmer:
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
         """
+        limits = self.limits
         with self._lock:
             history = agent.messages[:]
             self._tail.follow(history, self.features.tokens)
-            selection = self._smaller(history, e)
-            if e is not None and (selection.tokens > selection.budget or not selection.kept):
-                raise ContextWindowOverflowException(
-                    "the window is full and the history cannot be halved: "
-                    f"of {selection.tokens_before} tokens {selection.tokens} must stay"
-                ) from e
+            before = self.features.total(history)
+            if e is None:
+                most = limits.tokens + self._headroom(history, limits.tokens)[0]
+                selection = self._select(history, min(most, before * 3 // 4), may_truncate=before > most)
+            else:
+                selection = self._select(history, min(limits.tokens, before // 2))
+                if selection.tokens > selection.budget or not selection.kept:
+                    problem = f"of {before} tokens {selection.tokens} must stay"
+                    raise ContextWindowOverflowException(
+                        f"the window is full and the history cannot be halved: {problem}"
+                    ) from e
             self._commit(agent, history, selection, history)
-        logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", selection.tokens_before, selection.tokens)
+        logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, selection.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return which of ``messages`` and of the last 1,000 evicted messages are kept, truncated or evicted, and why."""
-        return self._outcomes.of(messages, self.select(messages).reasons)
+        """Return which of ``messages`` and of the last 1,000 evicted messages are kept, truncated or evicted, and why.
+
+        The list is in the order of the conversation.
+        """
+        outcomes = {at: "shortened" if is_truncated(message) else "kept" for at, message in enumerate(messages)}
+        kept = self._describe(messages, outcomes, self.select(messages).reasons)
+        shown = {one.tracking_id for one in kept}
+        gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
+        return sorted([*gone.values(), *kept], key=lambda one: self._order[one.tracking_id])
+
+    def _describe(
+        self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
+    ) -> list[MessageOutcome]:
+        """Return the given outcomes, keyed by position in ``messages``, with their reasons and the messages' features."""
+        for message in messages:
+            self._order.setdefault(message.get("tracking_id"), next(self._numbers))
+        described: list[MessageOutcome] = []
+        age = 0
+        for at in reversed(range(len(messages))):
+            message = messages[at]
+            if at in outcomes:
+                own, id_, role = self.features(message), message.get("tracking_id"), message["role"]
+                service = self.features.vocabulary.service if role == "assistant" else 0.0
+                signals = signals_of(own, service=service, age=age, weights=self.signals)
+                described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
+            age += is_turn_start(message)
+        return described[::-1]
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message, so that it does not return to the history."""
@@ -318,7 +356,8 @@ class Trimmer:
             if len(self.features) > 2 * max(len(agent.messages), len(self._tail)) + 128:
                 known = [*self._tail, *agent.messages]
                 self.features.forget_all_but(known)
-                self._outcomes.forget_all_but(known)
+                ids = {message.get("tracking_id") for message in known} | {one.tracking_id for one in self._evicted}
+                self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], beside: int
@@ -336,7 +375,12 @@ class Trimmer:
             if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
                 return selection, history
         self._restore_tail()
-        candidates = tail.candidates(history, limits.max_tokens, total, self._narrowed)
+        candidates = tail.candidates(
+            history,
+            limits.max_tokens,
+            total,
+            lambda found, most: self._select(found, most, turns=None, may_truncate=False).messages,
+        )
         messages = [*candidates, *coming]
         return self.select(messages, beside=beside, trim_to=limits.low_mark(messages, total)), candidates
 
@@ -375,7 +419,8 @@ class Trimmer:
             )
         freed = max(0, tokens_before - selection.tokens)
         note(TRIM, counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed})
-        self._outcomes.add_evicted(gone, candidates, selection.reasons)
+        dropped = dict.fromkeys(gone[-REMEMBERED_DROPS:], "dropped")
+        self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][-REMEMBERED_DROPS:]
         self.report_evicted(left)
 
 

@@ -6,11 +6,15 @@ including media in base64.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from operator import is_
+from typing import Any
 
 from strands.types.content import Message
+
+from strands_manga_memory.messages.message_parts import UniqueNames
 
 MEDIA = ("image", "document", "video", "audio")
 
@@ -19,7 +23,7 @@ MOST_DOCUMENTS = 5
 MOST_BYTES = 15_000_000
 """Most bytes of all media in a request. Encoded in base64, they have 20 MB."""
 
-_MOST_IN_NAME = 180
+_MOST_IN_NAME, _MOST_OF_GIVEN_NAME = 200, 180
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9\s()\[\]-]")
 _SPACE = re.compile(r"\s+")
 _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
@@ -62,10 +66,32 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
     """
     if not any(media_kind(block) for message in messages for block in _blocks(message)):
         return list(messages)
-    limits = _Limits()
-    limited = [_replaced_blocks(message, limits.replacement, backwards=True) for message in reversed(messages)]
-    names = _Names()
-    return [_replaced_blocks(message, names.replacement) for message in reversed(limited)]
+    left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
+    room: float = math.inf
+    names = UniqueNames(_MOST_IN_NAME, " ({})")
+
+    def limited(block: dict[str, Any]) -> dict[str, Any]:
+        nonlocal room
+        kind = media_kind(block)
+        size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
+        is_allowed = left.get(kind, 1) > 0
+        if not is_allowed or size > room:
+            room = 0 if is_allowed else room
+            return {"text": media_note(block)}
+        room = min(room, MOST_BYTES) - size
+        left[kind] = left.get(kind, 2) - 1
+        return block
+
+    def named(block: dict[str, Any]) -> dict[str, Any]:
+        document = block.get("document")
+        if not isinstance(document, dict):
+            return block
+        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))[:_MOST_OF_GIVEN_NAME].strip()
+        name = names.unique(base if base.strip("- ") else "document")
+        return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
+
+    newest_first = [_changed(message, limited, step=-1) for message in reversed(messages)]
+    return [_changed(message, named) for message in reversed(newest_first)]
 
 
 def _blocks(message: Message) -> Iterator[Any]:
@@ -77,78 +103,21 @@ def _blocks(message: Message) -> Iterator[Any]:
             yield block.get("guardContent", block)
 
 
-class _Limits:
-    """Counts the media that a request may still contain, from the newest to the oldest medium."""
+def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
+    """Return a message or tool result in which ``change`` was applied to each media block, also in inner tool results.
 
-    def __init__(self) -> None:
-        self._left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
-        self._bytes = 0
-        self._is_first = True
-
-    def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return a media block, or the note that replaces the block if a limit is reached."""
-        kind = media_kind(block)
-        size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
-        left = self._left.get(kind, 1)
-        if left > 0 and (self._is_first or self._bytes + size <= MOST_BYTES):
-            self._is_first = False
-            self._bytes += size
-            if kind in self._left:
-                self._left[kind] = left - 1
-            return block
-        if size:
-            self._bytes = max(self._bytes, MOST_BYTES) if left > 0 else self._bytes
-        return {"text": media_note(block)}
-
-
-class _Names:
-    """Creates unique document names that Bedrock accepts."""
-
-    def __init__(self) -> None:
-        self._used: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def replacement(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return a media block. A document gets a name that is unique in the request."""
-        document = block.get("document")
-        if not isinstance(document, dict):
-            return block
-        given = str(document.get("name") or "")
-        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", given))[:_MOST_IN_NAME].strip()
-        if not base.strip("- "):
-            base = "document"
-        name, number = base, self._next.get(base, 2)
-        while name in self._used:
-            name = f"{base} ({number})"
-            number += 1
-        self._next[base] = number
-        self._used.add(name)
-        return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
-
-
-def _replaced_blocks(message: Message, replacement: Any, *, backwards: bool = False) -> Message:
-    """Return a message in which ``replacement`` was called for each media block, also in tool results.
-
-    The same object is returned if nothing changes. With ``backwards``, the calls begin with the last block.
+    The same object is returned if nothing changes. With ``step=-1``, the last block is changed first.
     """
-    content = _replaced(message["content"], replacement, backwards=backwards)
-    return message if content is message["content"] else cast("Message", {**message, "content": content})
-
-
-def _replaced(blocks: Sequence[Any], replacement: Any, *, backwards: bool) -> Sequence[Any]:
-    after = [_of_block(block, replacement, backwards=backwards) for block in (reversed(blocks) if backwards else blocks)]
-    if backwards:
-        after.reverse()
-    return blocks if all(one is other for one, other in zip(after, blocks, strict=True)) else after
-
-
-def _of_block(block: Any, replacement: Any, *, backwards: bool) -> Any:
-    if "toolResult" in block:
-        result = block["toolResult"]
-        content = result.get("content") or []
-        after = _replaced(content, replacement, backwards=backwards)
-        return block if after is content else {**block, "toolResult": {**result, "content": after}}
-    if "guardContent" in block and media_kind(block["guardContent"]):
-        guarded = replacement(block["guardContent"])
-        return block if guarded is block["guardContent"] else guarded
-    return replacement(block) if media_kind(block) else block
+    after = []
+    content = owner.get("content") or []
+    for block in content[::step]:
+        if "toolResult" in block:
+            result = _changed(block["toolResult"], change, step)
+            after.append(block if result is block["toolResult"] else {**block, "toolResult": result})
+        elif "guardContent" in block and media_kind(block["guardContent"]):
+            guarded = change(block["guardContent"])
+            after.append(block if guarded is block["guardContent"] else guarded)
+        else:
+            after.append(change(block) if media_kind(block) else block)
+    after = after[::step]
+    return owner if all(map(is_, after, content)) else {**owner, "content": after}

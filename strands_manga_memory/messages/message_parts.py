@@ -157,17 +157,14 @@ def fingerprint(value: Any) -> int:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield the types, sizes and contents of a nested value. Different values yield different sequences."""
+    """Yield the types, sizes and contents of a nested value. Different values yield different sequences, except in cycles."""
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
-        if isinstance(one, _ContainerEnd):
-            inside.discard(one)
-        elif isinstance(one, dict | list | tuple):
-            yield type(one), len(one), id(one) in inside
-            if id(one) not in inside:  # otherwise a cycle
+        if isinstance(one, dict | list | tuple):
+            yield type(one), len(one)
+            if id(one) not in inside:  # otherwise a cycle, or a second appearance
                 inside.add(id(one))
-                coming.append(_ContainerEnd(id(one)))
                 coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, int):  # long integers have no text, -1 and -2 have the same hash, and 1 equals True
             yield type(one), int.bit_length(one), int.__hash__(one)
@@ -175,10 +172,6 @@ def _flat(value: Any) -> Iterator[Any]:
             yield type(one), one
         else:
             yield type(one), text_of(one)
-
-
-class _ContainerEnd(int):
-    """Mark for the end of a container's content. Its value is the ``id()`` of the container."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -207,6 +200,33 @@ def _block_fingerprint(block: Any) -> int:
     if isinstance(parts, list) and any(isinstance(part, dict) and not _MEDIA.isdisjoint(part) for part in parts):
         return hash(tuple(_flat(block)))
     return fingerprint(block)
+
+
+class UniqueNames:
+    """Creates names that are unique in a request.
+
+    Args:
+        most: Most characters of a name.
+        suffix: Suffix of a repeated name, with ``{}`` for its number.
+    """
+
+    def __init__(self, most: int, suffix: str) -> None:
+        self._most = most
+        self._suffix = suffix
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, base: str) -> str:
+        """Return the name ``base``, with a number if it was returned before."""
+        base = base[: self._most]
+        name, number = base, self._next.get(base, 2)
+        while name in self._used:
+            suffix = self._suffix.format(number)
+            name = base[: self._most - len(suffix)] + suffix
+            number += 1
+        self._next[base] = number
+        self._used.add(name)
+        return name
 
 
 def is_message(value: Any) -> bool:

@@ -26,6 +26,7 @@ from strands_manga_memory.messages.message_parts import (
     CUT_TEXT,
     NO_OUTPUT,
     PLACEHOLDER,
+    UniqueNames,
     blocks_of,
     is_turn_start,
     spoken_text,
@@ -159,36 +160,18 @@ class _Call:
         }
 
 
-class _Ids:
-    """Creates unique ids for the tool calls of a request."""
-
-    def __init__(self) -> None:
-        self._used: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def unique(self, id_: object) -> str:
-        base = _NOT_IN_ID.sub("_", str(id_))[:_MOST_IN_ID] or "call"
-        unique, number = base, self._next.get(base, 2)
-        while unique in self._used:
-            suffix = f"_{number}"
-            unique = base[: _MOST_IN_ID - len(suffix)] + suffix
-            number += 1
-        self._next[base] = number
-        self._used.add(unique)
-        return unique
-
-
 def _answered(messages: list[Message]) -> list[Message]:
     """Return messages in which each tool call has one result in the next message: its last result, if there are several."""
     if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
         return [message for message in messages if message["content"]]
-    ids = _Ids()
+    ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
     latest: dict[str, list[_Call]] = {}
     for at, message in enumerate(messages):
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
         if uses:
-            calls[at] = [_Call(ids.unique(use.get("toolUseId"))) for use in uses]
+            given = [_NOT_IN_ID.sub("_", str(use.get("toolUseId"))) for use in uses]
+            calls[at] = [_Call(ids.unique(id_ or "call")) for id_ in given]
             latest |= {str(use.get("toolUseId")): [] for use in uses}
             for use, call in zip(uses, calls[at], strict=True):
                 latest[str(use.get("toolUseId"))].append(call)

@@ -12,11 +12,6 @@ from strands_manga_memory.conversation.token_counter import IMAGE_TOKENS, image_
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 640, 480)
 GIF = b"GIF89a" + struct.pack("<HH", 320, 200)
 JPEG = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xff\xc2\x00\x0b\x08" + struct.pack(">HH", 768, 1024) + b"\x03\x01\x11\x00"
-WEBP_LOSSY = b"RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x00\x00\x00\x9d\x01\x2a" + struct.pack("<HH", 400, 300)
-WEBP_LOSSLESS = b"RIFF\x00\x00\x00\x00WEBPVP8L\x00\x00\x00\x00\x2f" + struct.pack("<I", 399 | 299 << 14)
-WEBP_EXTENDED = (
-    b"RIFF\x00\x00\x00\x00WEBPVP8X\x00\x00\x00\x00\x00\x00\x00\x00" + (1199).to_bytes(3, "little") + (899).to_bytes(3, "little")
-)
 
 
 @pytest.mark.parametrize(
@@ -25,20 +20,17 @@ WEBP_EXTENDED = (
         (PNG, (640, 480)),
         (GIF, (320, 200)),
         (JPEG, (1024, 768)),
-        (WEBP_LOSSY, (400, 300)),
-        (WEBP_LOSSLESS, (400, 300)),
-        (WEBP_EXTENDED, (1200, 900)),
         (b"", None),
         (b"something else entirely", None),
         (b"\xff\xd8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", None),
-        (b"RIFF\x00\x00\x00\x00WEBPABCD", None),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", None),
     ],
 )
 def test_the_header_tells_the_size(data: bytes, size: tuple[int, int] | None) -> None:
     assert image_size(data) == size
 
 
-@pytest.mark.parametrize("data", [PNG, GIF, JPEG, WEBP_LOSSY, WEBP_LOSSLESS, WEBP_EXTENDED])
+@pytest.mark.parametrize("data", [PNG, GIF, JPEG])
 def test_a_header_that_is_cut_off_is_no_error(data: bytes) -> None:
     for length in range(len(data)):
         image_size(data[:length])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.conversation.features import MessageFeatures
 from strands_manga_memory.conversation.message_truncation import is_truncated
+from strands_manga_memory.conversation.scoring import message_act
 from strands_manga_memory.conversation.selection import (
     CURRENT_TURN,
     FIRST_TURN,
@@ -54,7 +55,7 @@ def chosen(
     history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any
 ) -> Selection:
     features = [
-        MessageFeatures(COUNT(message), (scores or {}).get(at, RuleScorer().score(message)))
+        MessageFeatures(COUNT(message), (scores or {}).get(at, RuleScorer().score(message)), message_act(message))
         for at, message in enumerate(history)
     ]
     ids = [message["tracking_id"] for message in history[:first]]

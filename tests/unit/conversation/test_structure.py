@@ -74,8 +74,8 @@ def test_an_assistant_that_writes_at_length_serves_whatever_it_tells_of_itself()
     short, long = Vocabulary(), Vocabulary()
     for _ in range(40):
         for heard, tokens in ((short, 12), (long, 400)):
-            heard.add_text("user", tells=True, tokens=12)
-            heard.add_text("assistant", tells=True, tokens=tokens)
+            heard.learn("user", (), tells=True, tokens=12)
+            heard.learn("assistant", (), tells=True, tokens=tokens)
     assert short.service == 0.0
     assert long.service == 1.0
 

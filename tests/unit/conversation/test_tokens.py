@@ -136,7 +136,7 @@ def test_blank_text_of_the_assistant_counts_as_what_strands_sends_for_it() -> No
 
 @pytest.fixture
 def no_offline_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_is_installed", lambda _: False)
+    monkeypatch.setattr(module.importlib.metadata, "distributions", lambda **_: [])
 
 
 @pytest.fixture
