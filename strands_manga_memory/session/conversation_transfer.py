@@ -24,7 +24,6 @@ from strands_manga_memory.session.protocol.record import (
     Slot,
     Turn,
     TurnKey,
-    insert_slots,
     join,
 )
 from strands_manga_memory.session.tiers import Tiers, connect
@@ -235,10 +234,11 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         shown = sorted(turns)[-SEEN_TURNS:]
         window = tuple(Slot(key, number) for key in shown for number in range(len(turns[key].messages)))
     else:
-        known = base.seen  # the log may have grown since the record was read
-        recent = [key for key in sorted(turns) if not base.has_forgotten(key)]
-        new = [Slot(key, at) for key in recent for at in range(known.get(key, 0), len(turns[key].messages))]
-        window = insert_slots(base.window, new)
+        slots = tuple(Slot(key, number) for key in sorted(turns) for number in range(len(turns[key].messages)))
+        grown = Record(
+            incarnation=base.incarnation, window=slots, seen={key: len(turn.messages) for key, turn in turns.items()}
+        )
+        window = join(base, grown).window  # the log may have grown since the record was read
     return Record(
         incarnation=base.incarnation,
         window=window,

@@ -26,6 +26,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("restored", 5034),
         ("restored", 100249),
         ("restored", 105857),
+        ("rewinds", 100331),
         ("redacts", 2003),
         ("redacts", 500037),
         ("everything", 100),

@@ -429,6 +429,7 @@ class Conversation:
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
             # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
+        durable.purge(record.carries_from)  # a rewind that died may have left the originals
 
     # Ending
 

@@ -41,11 +41,11 @@ SETS = {
     "restored": BASIS | {"restored"},
     "deletes": BASIS | {"deletes"},
     "ends": BASIS | {"ends"},
-    "rewinds": BASIS | {"rewinds", "parts"},
+    "rewinds": BASIS | {"rewinds", "redacts", "parts"},
     "redacts": BASIS | {"redacts"},
     "short": BASIS | {"short"},
-    "hot-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "hot-only", "parts"}),
-    "durable-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "durable-only", "parts"}),
+    "hot-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "rewinds", "hot-only", "parts"}),
+    "durable-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "rewinds", "durable-only", "parts"}),
     "everything": BASIS | {"lossy", "restored", "deletes", "ends", "redacts", "parts"},
 }
 """Sets of options, by name."""

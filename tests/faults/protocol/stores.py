@@ -40,6 +40,8 @@ class HotSide:
         """Return the message texts in the tier."""
         return {text for data in self._values() for text in texts_in(data)}
 
+    kept_texts = texts
+
     def redacted(self) -> set[str]:
         """Return the texts of the messages whose replacements are in the tier."""
         return {text for data in self._values() for text in redacted_in(data)}
@@ -63,10 +65,15 @@ class DurableSide:
 
     def __init__(self) -> None:
         self.store = MemoryTable()
+        self.strays: set[str] = set()
 
     def texts(self) -> set[str]:
         """Return the message texts in the tier."""
         return {text for row in self.store.rows.values() for text in item_texts(row)}
+
+    def kept_texts(self) -> set[str]:
+        """Return the message texts, without those of turns that were put after the end of their incarnation."""
+        return {text for (_, sort), row in self.store.rows.items() if sort not in self.strays for text in item_texts(row)}
 
     def redacted(self) -> set[str]:
         """Return the texts of the messages whose replacements are in the tier."""
@@ -78,7 +85,7 @@ class DurableSide:
 
     def go_back(self, content: Any) -> None:
         """Hold an earlier content again."""
-        self.store.rows = {key: dict(row) for key, row in (content or {}).items()}
+        self.store.rows, self.strays = {key: dict(row) for key, row in (content or {}).items()}, set()
 
 
 def item_texts(item: dict[str, Any]) -> set[str]:
@@ -139,7 +146,9 @@ class ProcessStore:
                 answer = list(answer) if isinstance(answer, Iterator) else answer
                 if name in CHANGING and answer not in (False, "conflict", "missing"):
                     world.note_head()
-                    if not (name == "put" and incarnation_of(given[0]) < world.head_incarnation):
+                    if name == "put" and incarnation_of(given[0]) < world.head_incarnation:
+                        side.strays.add(given[0]["sk"])  # readers ignore it, and a sweep removes it
+                    else:
                         world.note_written(side.name, written_texts(name, given, named))
                 return answer
 

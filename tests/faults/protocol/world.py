@@ -17,7 +17,7 @@ from strands_manga_memory.session.conversation_transfer import begin_with, conte
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey
+from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey, Version
 from strands_manga_memory.stores.encoding.codec import dump, load
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
@@ -179,7 +179,8 @@ class World:
         self.gone_back: set[TurnKey] = set()
         self._holders: dict[str, Process] = {}
         self.losses = self.head_incarnation = self.carries_from = 0
-        self.rewinds: dict[int, Record] = {}
+        self.rewinds: dict[str, Record] = {}
+        self.rewound: set[int] = set()
         self.expiries: set[int] = set()
         self.calls: Counter[str] = Counter()
         self.problem: BaseException | None = None
@@ -249,12 +250,14 @@ class World:
     # The judge
 
     def note_head(self) -> None:
-        """Note the incarnation of the durable head, and the lowest one whose turns continue."""
-        head = self._read_head()
+        """Note the incarnation of the durable head, else of the hot tier's hash, and the lowest one whose turns continue."""
+        head = self._read_hot() if self.tiers == "hot" else self._read_head()
         incarnation = 0 if head is None else head.incarnation
-        if incarnation in self.rewinds and incarnation > self.head_incarnation:
+        content = None if head is None or incarnation <= self.head_incarnation else self.rewinds.get(head.version.tag)
+        if content is not None:
+            self.rewound.add(incarnation)
             for said in self.said.values():  # the turns that the rewind had seen are kept or removed, the others are kept
-                if self.rewinds[incarnation].seen.get(said.key, 0) and said.key not in self.rewinds[incarnation].turns:
+                if content.seen.get(said.key, 0) and said.key not in content.turns:
                     said.is_excused = True
                 elif said.incarnation < incarnation:
                     said.incarnation = incarnation
@@ -268,7 +271,7 @@ class World:
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
-        if head is not None and head.carries_from not in self.rewinds:
+        if head is not None and head.carries_from not in self.rewound:
             self.carries_from = max(self.carries_from, head.carries_from)
 
     def note_written(self, side: str, texts: set[str]) -> None:
@@ -567,7 +570,7 @@ class World:
                 record = None if tier is None or not tier.is_known else tier.record
                 if record is not None and slot.number in record.redactions.get(key, {}):
                     self.secrets[side.name].add(secret)
-                    if secret in side.texts():
+                    if secret in side.kept_texts():
                         raise BrokenPromiseError(f"redacted text {secret} is in {side.name}")
 
         self.act(process, "redact", work)
@@ -602,7 +605,7 @@ class World:
         self.started += 1
         process = Process(self, f"rewinder{self.started}", is_short=True)
         hold = process.hold
-        next_incarnation = hold.local.next_incarnation
+        next_version = hold.local.next_version
 
         def work() -> None:
             hold.load(touch=False)
@@ -610,12 +613,12 @@ class World:
             with suppress(ConflictError, ValueError):  # a turn is open, or there is none
                 content = content_at(hold, max(1, len(log) - which), now=self.clock())
 
-                def begin(known: int, found: Record | None) -> int:
-                    number = next_incarnation(known, found)
-                    self.rewinds[number] = content
-                    return number
+                def begin(*others: Record | None) -> Version:
+                    version = next_version(*others)
+                    self.rewinds[version.tag] = content
+                    return version
 
-                hold.local.next_incarnation = begin  # type: ignore[method-assign]
+                hold.local.next_version = begin  # type: ignore[method-assign]
                 removed = {key for key, turn in log.items() if key not in content.turns and not turn.is_open}
                 if begin_with(hold, content, replaces=True):
                     for key in removed:
@@ -924,7 +927,7 @@ class World:
 
     def _check_redactions(self, wanted: list[str | None]) -> None:
         for secret in self.secrets["durable"] | self.secrets["hot"]:
-            if secret in self.secrets["durable"] and secret in self.durable.texts() and not self.is_rolled_back:
+            if secret in self.secrets["durable"] and secret in self.durable.kept_texts() and not self.is_rolled_back:
                 raise BrokenPromiseError(f"redacted text {secret} is in the durable tier in the end")
             if any(text and f"<{secret}>" in text for text in wanted) and not (self.is_rolled_back or self.is_lossy):
                 raise BrokenPromiseError(f"redacted text {secret} is shown in the end")

@@ -14,6 +14,7 @@ from strands_manga_memory.session import conversation_transfer
 from strands_manga_memory.session.conversation_transfer import content_at, fork, rewind
 from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.record import CONTINUES, Record
 from strands_manga_memory.session.tiers import connect
 from strands_manga_memory.stores.encoding.codec import dump
@@ -307,3 +308,40 @@ def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(tier
     forks.hold.flush()
     (_, first), *_ = forks.load().history()
     assert first.messages[0] == stored_message("user", "removed")
+
+
+@TIERS
+def test_turn_that_grows_outside_the_window_is_forked_whole(tiers: dict[str, bool]) -> None:
+    """The history of a fork or rewind has all messages of a turn that grew after the record was read, or none."""
+    forks = Forks(**tiers, turns=2)
+    local = forks.hold.local
+    local.begin_turn()
+    local.append(stored_message("user", "user 3"))
+    forks.hold.save()
+    other = forks.load()
+    other.local.set_view(other.local.view[:2])
+    other.save()
+    reader = forks.load()
+    local.append(stored_message("assistant", "assistant 3"))
+    local.end_turn()
+    forks.hold.save()
+    forks.hold.flush()
+    content = content_at(reader, 3, now=forks.clock())
+    assert [(slot.key, slot.number) for slot in content.window[2:]] == [(max(content.turns), 0), (max(content.turns), 1)]
+
+
+def test_redaction_after_a_rewind_that_died_leaves_no_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of the replaced conversation goes with the first redaction."""
+    forks = Forks(turns=4)
+    forks.hold.flush()
+    with monkeypatch.context() as patch, suppress(StoreUnavailableError):
+        patch.setattr(DurableTier, "purge", lambda *given: (_ for _ in ()).throw(StoreUnavailableError("died")))
+        rewind(PLACE, forks.tiers, at_turn=2)
+    hold = forks.load()
+    key = hold.local.view[0].key
+    assert key is not None
+    assert "user 1 " in str(forks.table.rows)
+    hold.local.redact(key, {0: stored_message("user", "removed")})
+    hold.save()
+    hold.flush()
+    assert "user 1 " not in str(forks.table.rows)
