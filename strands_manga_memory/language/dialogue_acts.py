@@ -250,15 +250,16 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
         if not revokes_instruction(text):
             continue
         active[at] = False
-        terms = _instruction_terms(text)
-        earlier = [(len(terms & _instruction_terms(messages[one][1])), one) for one in range(at) if active[one]]
+        terms = instruction_terms(text)
+        earlier = [(len(terms & instruction_terms(messages[one][1])), one) for one in range(at) if active[one]]
         shared, latest = max(earlier, default=(0, -1))
         if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
             active[latest] = False
     return active
 
 
-def _instruction_terms(text: str) -> frozenset[str]:
+def instruction_terms(text: str) -> frozenset[str]:
+    """Return the search terms and the topics of an instruction. Instructions in two languages may share a topic."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     topics = {

@@ -13,9 +13,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, revokes_instruction, statements
+from strands_manga_memory.language.dialogue_acts import (
+    DialogueAct,
+    dialogue_act,
+    instruction_terms,
+    revokes_instruction,
+    statements,
+)
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
-from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tokens import shorten_line
@@ -110,8 +115,8 @@ def remove_values(text: str, value: str) -> str:
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
     """Return the value that shares the most terms with a text, or the text if no value shares a term."""
-    wanted = frozenset(search_terms(text))
-    shared = [len(wanted.intersection(search_terms(value))) for value in values]
+    wanted = instruction_terms(text)
+    shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
 
 
@@ -149,8 +154,6 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     return {slot: text for slot, text in changed.items() if text != slots.get(slot)}
 
 
-# Extraction.
-
 _VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
 _PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("personal_facts"))
 _WISHES = tuple(rule for pack in load_packs() for rule in pack.rules("wishes"))
@@ -158,12 +161,28 @@ _AUTHOR = any_language("preferences.author")
 _ADDS = any_language("preferences.adds")
 _ASKS_FOR = any_language("preferences.asks_for")
 _SHOP = any_language("preferences.shop")
+_ITSELF = any_language("preferences.itself")
+_AROUND_INSTRUCTION = any_language("preferences.around_instruction")
+_CHANGES_AMOUNT = any_language("preferences.changes_amount")
+_JEST = any_language("preferences.jest")
+_NUMBER = any_language("preferences.number")
+_CORRECTS = any_language("preferences.corrects")
+_AND = any_language("statements.between_substances")
+_NOT_MEANT = any_language("statements.not_meant")
+_REQUEST = any_language("preferences.request")
+_ANAPHORA = any_language("preferences.anaphora")
+_NEXT = any_language("clauses.next")
+_OTHER = any_language("subjects.other")
+_GIFT = any_language("subjects.gift")
+_OCCASION = any_language("subjects.occasion")
+_OWN = any_language("subjects.own")
+_SAYS = re.compile(r"\w\w")
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
+_READ, _LONGEST_THING, _AT_THE_BEGINNING = 300, 60, 12
 
 MOST_PREFERENCES = 5
 """Largest number of preferences of a message. Preferences with a slot have priority."""
-
-_ITSELF = any_language("preferences.itself")
-_AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
@@ -177,10 +196,14 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
         before: Texts of the user's two messages before it. If they speak of a gift, a budget in ``texts`` is the gift's.
     """
     found: dict[tuple[str, str], Preference] = {}
-    subject = SubjectTracker(before)
+    earlier = list(before)
+    subject = SubjectTracker(earlier)
     for text in texts:
         for sentence in split_sentences(head_and_tail(text)):
-            for said in _of_sentence(subject.own_part(sentence)):
+            if _JEST.search(sentence):
+                found.clear()
+                continue
+            for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(sentence, earlier):
                 if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
                     continue
                 place = said.slot, canonical_value(said.value)
@@ -191,8 +214,12 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     return [said for said in found.values() if said in chosen]
 
 
-_NUMBER = any_language("preferences.number")
-_CORRECTS = any_language("preferences.corrects")
+def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
+    """Return the budget in "make that 35" if the message before states a budget."""
+    amount = _CHANGES_AMOUNT.search(sentence)
+    if amount is None or all(said.slot != "budget" for said in extract_preferences(before[-1:])):
+        return []
+    return [Preference("budget", next(filter(None, amount.groups())))]
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
@@ -237,23 +264,18 @@ def _name_of(statement: str) -> str:
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
-_READ = 300
-_SAYS = re.compile(r"\w\w")
-
-
-def _of_sentence(sentence: str) -> Iterator[Preference]:
-    """Yield the preferences of a sentence. Each of its clauses may state a preference."""
+def _of_sentence(sentence: str) -> list[Preference]:
+    """Return the preferences of a sentence. Each of its clauses may state a preference."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
-        return
+        return []
     parts = split_clauses(sentence)
     found: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
         found += (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
-    if found:
-        yield from found
-    elif not any(map(_is_known, parts)):
-        yield from _of_no_slot(sentence)
+    if EN.preferences.company.search(sentence):
+        found = [said for said in found if said.slot != "hometown"]
+    return found or ([] if any(map(_is_known, parts)) else list(_of_no_slot(sentence)))
 
 
 def _is_known(clause: str) -> bool:
@@ -274,7 +296,7 @@ def _of_clause(clause: str) -> list[Preference]:
             continue
         span = match.span(match.lastindex or 0)
         name, value = slot_for_key(match.expand(rule.key)), shorten_line(said[slice(*span)].strip(" ."), 120)
-        if name in _FACTS and _is_no_fact(said, span):
+        if (name in _FACTS and _is_no_fact(said, span)) or (name == "budget" and _is_supposed(said, span[0])):
             continue
         if name == "language":  # "answer in English and keep it short" states a style too
             return [*facts.values(), Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
@@ -293,10 +315,6 @@ def _of_clause(clause: str) -> list[Preference]:
     )
 
 
-_AND = any_language("statements.between_substances")
-_NOT_MEANT = any_language("statements.not_meant")
-
-
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
     """Return whether a name, place or allergy is quoted, supposed, or a genre ("I live in fantasy")."""
     start, end = value
@@ -307,15 +325,17 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
     )
 
 
+def _is_supposed(statement: str, start: int) -> bool:
+    """Return whether the value that begins at ``start`` is supposed or quoted ("If my budget were ...")."""
+    return EN.statements.not_meant.search(statement[:start]) is not None
+
+
 def _wishes(statement: str) -> list[Preference]:
     for rule in _WISHES:
-        if (match := rule.pattern.search(statement)) is not None:
+        match = rule.pattern.search(statement)
+        if match is not None and not (rule.key == "budget" and _is_supposed(statement, match.start(match.lastindex or 0))):
             return [Preference(rule.key, shorten_line(match[match.lastindex or 0].strip(" ."), 60))]
     return []
-
-
-_REQUEST = any_language("preferences.request")
-_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def _is_somebody_elses(sentence: str) -> bool:
@@ -417,10 +437,6 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
     return [Preference(LIKES, thing, liked, adds=True)]
 
 
-_SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
-_LONGEST_THING = 60
-
-
 def _is_at_hand(thing: str) -> bool:
     """Return whether an object is a particular item, such as "this volume", or a service of the shop."""
     return _SHOP.search(thing) is not None or (
@@ -457,9 +473,6 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
     if any(EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
         return False
     return min(start for _, _, start in named) <= _AT_THE_BEGINNING or EN.preferences.speaker.search(text) is not None
-
-
-_AT_THE_BEGINNING = 12
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
@@ -526,27 +539,15 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
     return "yes" if score > 0 else "no" if score < 0 else ""
 
 
-_ANAPHORA = any_language("preferences.anaphora")
-_NEXT = any_language("clauses.next")
-
-
 def split_clauses(sentence: str) -> list[str]:
     """Split a sentence into clauses."""
-    return [part for each in _NEXT.split(sentence) for part in _before_and_after_comma(each) if part.strip()]
-
-
-def _before_and_after_comma(clause: str) -> tuple[str, ...]:
-    match = EN.clauses.instead.match(clause)
-    return (clause,) if match is None else (match[1], match[2])
+    parts = ((clause, EN.clauses.instead.match(clause)) for clause in _NEXT.split(sentence))
+    return [part for clause, match in parts for part in (match.groups() if match else (clause,)) if part.strip()]
 
 
 # Subject of a sentence: the user, or another person.
 
-_OTHER = any_language("subjects.other")
-_GIFT = any_language("subjects.gift")
-_OCCASION = any_language("subjects.occasion")
-_OWN = any_language("subjects.own")
-_OF_A_PERSON = frozenset(("genre", "author", "format", "likes", "dislikes", "budget", *_FACTS, ""))
+_OF_A_PERSON = frozenset(("genre", "author", "format", "language", "likes", "dislikes", "budget", *_FACTS, ""))
 """Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
 
 

@@ -28,6 +28,18 @@ INSTRUCTIONS = (
     "絵文字は使わないでください。",
     "価格を言うときは送料も含めてください。",
     "専門用語は使わないでほしいです。",
+    "Kindly stick to two sentences per reply.",
+    "From here on, quote prices in dollars only.",
+    "I'd like you to spell out the author's full name each time.",
+    "Please stop greeting me by name in every message.",
+    "Skip the pleasantries when you answer.",
+    "You should never recommend anything rated 18+.",
+    "返信は二文以内でお願いします。",
+    "今後、価格はドルだけで書いてください。",
+    "作者名は毎回フルネームで書いてください。",
+    "メッセージのたびに名前で呼ぶのはやめてください。",
+    "答えるときは前置きを省いてください。",
+    "18歳以上向けの作品は絶対に勧めないでください。",
 )
 NONE = (
     "Find me a hotel with a pool, please.",
@@ -45,6 +57,18 @@ NONE = (
     "3冊でお願いします。",
     "いつもありがとうございます。",
     "届かない場合はどうすればいいですか?",
+    "Stop the presses, volume 9 is out!",
+    "My brother always answers in riddles.",
+    "Can you answer my question about volume 3?",
+    "Please send two copies to Leeds.",
+    "Never have I waited so long.",
+    "Keep the change.",
+    "号外です、9巻が出ました！",
+    "兄はいつもなぞなぞで答えます。",
+    "3巻についての質問に答えてもらえますか？",
+    "リーズに二冊送ってください。",
+    "こんなに待ったことはありません。",
+    "おつりは結構です。",
 )
 
 
