@@ -200,17 +200,11 @@ class CircuitBreaker:
 
     # Manual changes
 
-    def open(self, seconds: float = math.inf, *, reason: str = "manual") -> None:
-        """Open the breaker for ``seconds``, or until ``close`` or ``reset`` is called.
-
-        Raises:
-            ValueError: ``seconds`` is not over 0.
-        """
-        if not seconds > 0:
-            raise ValueError(f"seconds must be over 0, got {seconds!r:.80}")
+    def open(self) -> None:
+        """Open the breaker until ``reset`` is called."""
         with self._lock:
-            event = self._change(_OPEN, reason)
-            self._open_at(self._changed_at, seconds)
+            event = self._change(_OPEN, "manual")
+            self._open_at(self._changed_at, math.inf)
         self._notify(event)
 
     def restore(self, failures: int, seconds: float) -> None:
@@ -223,12 +217,6 @@ class CircuitBreaker:
                 self._change(_OPEN, "failures")
                 self._open_at(self._changed_at, seconds)
             self._failures = failures
-
-    def close(self, *, reason: str = "manual") -> None:
-        """Close the breaker and reset the count of failures."""
-        with self._lock:
-            event = self._change(_CLOSED, reason)
-        self._notify(event)
 
     def reset(self) -> None:
         """Close the breaker, and reset the count of failures and the waiting time."""

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
@@ -81,7 +80,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     return f"Unknown setting {name!r:.80}. {hint}"
 
 
-class MangaMemorySettings(BaseSettings):
+class MangaMemorySettings(BaseModel):
     """Settings of a process, for ``MangaMemory.from_settings`` and ``MangaMemory.from_env``.
 
     Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``: ``MANGA_MEMORY_`` and the
@@ -92,14 +91,7 @@ class MangaMemorySettings(BaseSettings):
         ValueError: A value is not allowed. The message names the setting and the allowed values.
     """
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_default=False,
-        env_prefix=PREFIX,
-        env_ignore_empty=True,
-        enable_decoding=False,  # a mapping is written as pairs, not as JSON
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hot_url: str = _field("memory://", "a URL", "Hot tier, as `open_hot_store` takes it; `memory://` is this process")
     durable_url: str = _field(
@@ -172,7 +164,7 @@ class MangaMemorySettings(BaseSettings):
 
     def __init__(self, **values: Any) -> None:
         try:
-            BaseModel.__init__(self, **values)  # that of BaseSettings also reads the environment
+            super().__init__(**values)
         except ValidationError as error:
             found = {str(each["loc"][0]): each for each in error.errors()}
             raise SettingsError([(name, _problem(name, each, values[name])) for name, each in found.items()]) from None
@@ -189,7 +181,12 @@ class MangaMemorySettings(BaseSettings):
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed values.
         """
-        given = EnvSettingsSource(cls)()
+        # It takes a third of the facade's import, and its constructor 50 times that of a plain model: only here.
+        from pydantic_settings import BaseSettings, EnvSettingsSource
+
+        reading = {"env_prefix": PREFIX, "env_ignore_empty": True, "enable_decoding": False}  # mappings are pairs, not JSON
+        bases: Any = (cls, BaseSettings)
+        given = EnvSettingsSource(create_model("Variables", __base__=bases, __cls_kwargs__=reading))()
         given |= {
             name: _TRUTH.get(text.lower(), text) for name, text in given.items() if cls.model_fields[name].annotation is bool
         }

@@ -8,29 +8,22 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.encoding.codec import dump, load_stored
-from strands_manga_memory.stores.table import Condition, Index, Item, Key, TableSchema, Write
+from strands_manga_memory.stores.table import Condition, Item, Key, TableSchema, Write
 
 MAX_TRANSACT = 100
 """Most writes of one ``transact`` call, a limit of DynamoDB."""
-
-
-_MOST = 1e125
-"""Approximate limit of numbers in DynamoDB."""
 
 
 def key_of(schema: TableSchema, item: Item) -> Key:
     """Return the key of a record.
 
     Raises:
-        ValueError: A part of the key is missing, empty or not a string, or an attribute of an index has another type
-            than declared.
+        ValueError: A part of the key is missing, empty or not a string.
     """
     for name in (schema.partition, schema.sort):
         value = item.get(name)
         if not isinstance(value, str) or not value:
             raise ValueError(f"item must have a non-empty string as {name!r:.80}, got {value!r:.80}")
-    for index in schema.indexes:
-        place_in(index, item)
     return item[schema.partition], item[schema.sort]
 
 
@@ -41,24 +34,6 @@ def target_of(schema: TableSchema, write: Write) -> Key:
     if write.is_check and (write.key is None or write.when is None):
         raise ValueError(f"a check must have a key and a condition, got {write!r:.200}")
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
-
-
-def place_in(index: Index, item: Mapping[str, Any] | None) -> tuple[str, str | float] | None:
-    """Return a record's partition and sort value in an index, or None if the record is absent or lacks one of them.
-
-    Raises:
-        ValueError: A value has another type than the index declares.
-    """
-    if item is None or index.partition not in item or index.sort not in item:
-        return None
-    value, position = item[index.partition], item[index.sort]
-    is_number = isinstance(position, int | float) and not isinstance(position, bool) and abs(position) < _MOST
-    if not isinstance(value, str) or not (is_number if index.sort_is_number else isinstance(position, str)):
-        raise ValueError(
-            f"item must have a string as {index.partition!r:.80} and a {'number' if index.sort_is_number else 'string'} as "
-            f"{index.sort!r:.80} for index {index.name!r:.80}, got {value!r:.80} and {position!r:.80}"
-        )
-    return value, float(position) if index.sort_is_number else position
 
 
 def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
@@ -75,14 +50,6 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
     if len({target_of(schema, write) for write in writes}) < len(writes):
         raise ValueError("writes must be of different records, got two of the same one")
-
-
-def checked_index(schema: TableSchema, name: str) -> Index:
-    """Return the index called ``name``, or raise ``ValueError`` if there is none."""
-    for index in schema.indexes:
-        if index.name == name:
-            return index
-    raise ValueError(f"index must be one of {[index.name for index in schema.indexes]}, got {name!r:.80}")
 
 
 def check_limit(limit: int | None) -> None:
@@ -125,11 +92,10 @@ _PAGE = 64
 
 
 class PlannedWrite(NamedTuple):
-    """Validated write of a SQL table, with the record and its serialized form; both are None for a delete or a check."""
+    """Validated write of a SQL table, with the serialized record; None for a delete or a check."""
 
     key: Key
     when: Condition | None
-    item: Item | None
     data: bytes | None
     is_check: bool
 
@@ -137,8 +103,8 @@ class PlannedWrite(NamedTuple):
 class SQLTable:
     """Base class of tables in SQL databases.
 
-    Each record is a row with its partition value, its sort value and the serialized record. Each index of the schema is a
-    separate table, written in the same transaction.
+    Each record is a row with its partition value, its sort value and the serialized record. The indexes of the schema, for
+    other tools, exist in DynamoDB only.
     """
 
     schema: TableSchema
@@ -153,68 +119,61 @@ class SQLTable:
         """Return the rows of a query."""
         raise NotImplementedError
 
-    def _column(self, value: str | float) -> Any:
-        """Convert a text or a number to the value of a column, such that the values sort in the same order."""
+    def _column(self, value: str) -> Any:
+        """Convert a text to the value of a column, such that the values sort in the same order."""
         return value
 
     def _text(self, column: Any) -> str:
         """Convert the value of a column back to a text."""
         return str(column)
 
-    def _name(self, index: Index | None = None) -> str:
-        """Return the quoted name of the table, or of the table of an index."""
-        name = self.schema.name if index is None else f"{self.schema.name}/{index.name}"
-        return '"' + name.replace('"', '""') + '"'
+    def _name(self) -> str:
+        """Return the quoted name of the table."""
+        return '"' + self.schema.name.replace('"', '""') + '"'
 
     def query(
         self,
         partition: str,
         *,
-        first: str | float | None = None,
-        last: str | float | None = None,
+        first: str | None = None,
+        last: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-        index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
         """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
 
         Raises:
-            ValueError: The index does not exist, or ``limit`` is negative.
+            ValueError: ``limit`` is negative.
         """
         check_limit(limit)
-        source, key, columns = self._name(), "partition", ["sort"]
-        if index is not None:
-            source = f"{self._name(checked_index(self.schema, index))} JOIN {source} USING (partition, sort)"
-            key, columns = "value", ["position", "partition", "sort"]
-        where, values = [f"{key} = {self._mark}"], [self._column(partition)]
+        data = "NULL" if attributes is not None and not attributes else "item"
+        select = f"SELECT {data}, sort FROM {self._name()} WHERE partition = {self._mark}"  # noqa: S608
+        values = [self._column(partition)]
         for comparison, bound in ((">=", first), ("<=", last)):
             if bound is not None:
-                where.append(f"{columns[0]} {comparison} {self._mark}")
+                select += f" AND sort {comparison} {self._mark}"
                 values.append(self._column(bound))
-        names, direction = ", ".join(columns), " DESC" if reverse else ""
-        data = "NULL" if attributes is not None and not attributes else "item"
-        select = f"SELECT {data}, partition, {names} FROM {source} WHERE {' AND '.join(where)}"  # noqa: S608
-        beyond = f" AND ({names}) {'<' if reverse else '>'} ({', '.join([self._mark] * len(columns))})"
-        order = f" ORDER BY {', '.join(column + direction for column in columns)} LIMIT {self._mark}"
+        beyond = f" AND sort {'<' if reverse else '>'} {self._mark}"
+        order = f" ORDER BY sort{' DESC' if reverse else ''} LIMIT {self._mark}"
         wanted = None if attributes is None else set(attributes)
-        return self._rows(select + order, select + beyond + order, values, limit, wanted)
+        return self._rows(partition, select + order, select + beyond + order, values, limit, wanted)
 
     def _rows(
-        self, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
+        self, partition: str, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
     ) -> Iterator[Item]:
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
             rows = self._fetch(resume if seen else start, (*values, *seen, count))
-            for data, *row in rows:
-                key = self._text(row[0]), self._text(row[-1])
+            for data, sort in rows:
+                key = partition, self._text(sort)
                 item = {} if data is None else loaded(data, key, self.schema)
                 named = {self.schema.partition: key[0], self.schema.sort: key[1]}
                 yield item if wanted is None else {**named, **{name: item[name] for name in item if name in wanted}}
             if len(rows) < count:
                 return
-            seen = rows[-1][2:]
+            seen = rows[-1][1:]
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
@@ -223,7 +182,7 @@ class SQLTable:
         for write in writes:
             data = None if write.item is None else dump(normal(write.item))
             key = target_of(self.schema, write)
-            planned[key] = PlannedWrite(key, write.when, write.item, data, write.is_check)
+            planned[key] = PlannedWrite(key, write.when, data, write.is_check)
         return [planned[key] for key in sorted(planned)]
 
     def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
@@ -233,32 +192,6 @@ class SQLTable:
             if write.when is not None and not write.when.met_by(item):
                 return False
         return True
-
-    def _reindex(self, connection: Any, key: Key, stored: bytes | None, item: Item | None) -> None:
-        """Replace the entries of a record in all indexes.
-
-        Args:
-            connection: Connection with an open transaction.
-            key: Key of the record.
-            stored: The record before the write, serialized; None if there was none.
-            item: The record after the write; None if it is deleted.
-        """
-        columns = tuple(map(self._column, key))
-        for index in self.schema.indexes:
-            name, after, before = self._name(index), place_in(index, item), None
-            delete = f"DELETE FROM {name} WHERE partition = {self._mark} AND sort = {self._mark}"  # noqa: S608
-            try:
-                before = place_in(index, None if stored is None else loaded(stored, key, self.schema))
-            except (CorruptRecordError, ValueError):  # a damaged record, whose entries are unknown
-                connection.execute(delete, columns)
-            if before == after:
-                continue
-            if before is not None:
-                entry = f"{delete} AND value = {self._mark} AND position = {self._mark}"
-                connection.execute(entry, (*columns, *map(self._column, before)))
-            if after is not None:
-                insert = f"INSERT INTO {name} (partition, sort, value, position) VALUES ({', '.join([self._mark] * 4)})"  # noqa: S608
-                connection.execute(f"{insert} ON CONFLICT DO NOTHING", (*columns, *map(self._column, after)))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record, or return False if ``when`` is not met. An absent record is no error."""

@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a table, which groups the records by ``partition`` and sorts them by ``sort``."""
+    """Secondary index of a DynamoDB table, for other tools: it groups records by ``partition``, sorted by ``sort``."""
 
     name: str
     partition: str
@@ -133,11 +133,10 @@ class Table(Protocol):
         self,
         partition: str,
         *,
-        first: str | float | None = None,
-        last: str | float | None = None,
+        first: str | None = None,
+        last: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-        index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
         """Yield the records of a partition from ``first`` to ``last``, both included, in the order of their sort values.
@@ -148,7 +147,6 @@ class Table(Protocol):
             last: Highest sort value; None for no upper limit.
             reverse: Whether to yield the highest sort value first.
             limit: Most records to yield; None for all.
-            index: Name of a secondary index to read instead of the table. Reads from an index may be slightly stale.
             attributes: Attributes to read; None for all. The key is always included.
         """
 

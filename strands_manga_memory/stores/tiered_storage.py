@@ -116,8 +116,8 @@ class TieredStorage(Storage):
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the sorted keys that begin with ``query``."""
-        keys: builtins.list[str] = await self._do(self.keys, self._prefix + _normal(query).lstrip("/"))
-        return [key[len(self._prefix) :] for key in keys]
+        keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
+        return keys
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
         """Return the keys of values that match ``query``, best match first."""
@@ -126,7 +126,7 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage whose async methods add ``prefix`` to every key. ``keys``, ``values`` and ``erase`` do not."""
+        """Return a storage of the values whose keys begin with ``prefix``, which it adds to and removes from each key."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")
@@ -187,35 +187,38 @@ class TieredStorage(Storage):
             self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys of the user that begin with ``prefix``, without reading values. The call blocks.
+        """Return the sorted keys that begin with ``prefix``, without reading values. The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
         """
-        return sorted(key for item in self._heads(prefix, ["key"]) if (key := str(item["key"])).startswith(prefix))
+        return sorted(str(item["key"])[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
 
     def erase(self) -> int:
-        """Delete all values of the user in both tiers, and return the number of values.
+        """Delete all values of the user, or of the namespace, in both tiers, and return the number of values.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
         """
-        found = list(self._heads("", ["key", "version", "parts"]))
+        found = list(self._heads(self._prefix, ["key", "version", "parts"]))
         for item in found:
             if "parts" in item and self._hot is not None:
                 self._hot.put_value(self._place(item), b"", ttl=1.0)
-        delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
+            if self._prefix:
+                self._delete(str(item["key"]))
+        if not self._prefix:  # parts of interrupted writes, too
+            delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
-        """Yield every key of the user with its value.
+        """Yield every key with its value.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
             CorruptRecordError: A value is damaged.
         """
         for key in self.keys():
-            if (value := self._read(key)) is not None:
+            if (value := self._read(self._prefix + key)) is not None:
                 yield key, value
 
     # Records
@@ -232,7 +235,8 @@ class TieredStorage(Storage):
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
         first = f"k/{_cut(prefix)}"
-        return self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
+        found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
+        return (item for item in found if str(item["key"]).startswith(prefix))
 
     def _put_parts(self, item: Item, sealed: bytes) -> None:
         parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]

@@ -76,7 +76,7 @@ class ObservedStore:
 def observed_codec(codec: Codec) -> Codec:
     """Return a copy of a codec that records the durations of its calls."""
     observed = copy.copy(codec)
-    for name, labels in (("seal", _SEAL), ("seal_each", _SEAL), ("unseal", _UNSEAL), ("unseal_each", _UNSEAL)):
+    for name, labels in (("seal", _SEAL), ("unseal", _UNSEAL)):
         setattr(observed, name, partial(_timed, labels, getattr(codec, name)))
     return observed
 

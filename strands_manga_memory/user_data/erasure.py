@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile, cache_name
@@ -107,6 +108,7 @@ def forget_user(
         StoreUnavailableError: A store is unavailable. Repeat the call.
     """
     owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
+    tiers: dict[str, Any] = {"hot": hot, "durable": durable, "ttl": policy, "codec": codec, "clock": clock}
     memories, not_looked_at = memory_table(memories, durable)
     counts: Counter[str] = Counter()
     tombstones = 0
@@ -131,7 +133,7 @@ def forget_user(
             break
         for scope in found:
             progress(scope.storage_session_id)
-            tombstones += _forget_session(scope, hot, durable, policy, codec, clock, counts)
+            tombstones += _forget_session(scope, tiers, counts)
             sessions.add(scope.storage_session_id)
     counts["sessions"] += len(sessions)
     counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
@@ -142,7 +144,7 @@ def forget_user(
     if left:  # an agent of this process was saving: wait until it finds the tombstone
         shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(_SETTLED_WITHIN)
         for scope in list(sessions_of(durable, owner)):
-            _forget_session(scope, hot, durable, policy, codec, clock, Counter())
+            _forget_session(scope, tiers, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
     logger.info("sessions=<%d>, left=<%d> | erased a user", len(sessions), len(left))
@@ -154,16 +156,8 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 
-def _forget_session(
-    scope: ConversationScope,
-    hot: HotStore | None,
-    durable: Table,
-    ttl: TtlPolicy,
-    codec: Codec | None,
-    clock: Callable[[], float],
-    counts: Counter[str],
-) -> int:
-    session = scope.storage_session_id
+def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
+    hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     members = list(member_ids(durable, session))
     counts["conversations"] += len(members)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
@@ -178,7 +172,7 @@ def _forget_session(
             index.remove(entry)
             counts["expiry_index"] += 1
         durable.batch_write(deletes=[due_key(place), finalized_key(place)])
-    TieredSessionManager(scope, hot=hot, durable=durable, ttl=ttl, codec=codec, clock=clock).delete_session()
+    TieredSessionManager(scope, **tiers).delete_session()
     counts["directory"] += 1
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()

@@ -107,6 +107,22 @@ async def test_namespaces_and_search(storage: TieredStorage) -> None:
     assert await storage.read("key") == b"mutable"
 
 
+async def test_blocking_methods_keep_to_their_namespace(stores: Stores) -> None:
+    storage = stores.storage()
+    scoped = storage.namespace("memory")
+    small, large = b"small", noise(20_000)
+    for key, value in (("a", small), ("b", large), ("a/c", small)):
+        await scoped.write(key, value)
+        await storage.write(f"other/{key}", value)
+    assert scoped.keys() == ["a", "a/c", "b"]
+    assert scoped.keys("a/") == ["a/c"]
+    assert dict(scoped.values()) == {"a": small, "a/c": small, "b": large}
+    assert scoped.erase() == 3
+    assert storage.keys() == ["other/a", "other/a/c", "other/b"]
+    assert await stores.storage().read("other/b") == large
+    assert await scoped.read("b") is None
+
+
 async def test_users_and_tenants_are_apart(stores: Stores) -> None:
     owners: list[dict[str, Any]] = [{"user_id": "u"}, {"user_id": "u", "tenant": "t"}, {"user_id": "t:u"}, {"user_id": "v"}]
     for number, owner in enumerate(owners):

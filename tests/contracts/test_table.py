@@ -407,16 +407,9 @@ def test_a_table_can_be_written_while_it_is_queried(table: Table) -> None:
     assert list(table.query("p")) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [({"limit": -1}, "limit must be 0 or more, got -1"), ({"index": "none"}, r"index must be one of \[\], got 'none'")],
-)
-def test_a_query_refuses_bad_arguments_at_once(table: Table, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        table.query("p", **arguments)
-
-
-# Indexes
+def test_a_query_refuses_a_negative_limit_at_once(table: Table) -> None:
+    with pytest.raises(ValueError, match="limit must be 0 or more, got -1"):
+        table.query("p", limit=-1)
 
 
 def memory(memory_id: str, user: str = "u", **attributes: Any) -> dict[str, Any]:
@@ -425,62 +418,6 @@ def memory(memory_id: str, user: str = "u", **attributes: Any) -> dict[str, Any]
 
 def ids(items: Iterator[dict[str, Any]]) -> list[str]:
     return [item["memory_id"] for item in items]
-
-
-def test_an_index_lists_by_its_own_keys(memories: Table) -> None:
-    kinds = {"a": "preference", "b": "summary", "c": "feedback", "d": "summary"}
-    scores = {"a": 0.9, "b": 0.55, "c": 1, "d": 0}
-    memories.batch_write(
-        puts=[memory(key, memory_type=kinds[key], importance_score=scores[key], body="x") for key in kinds]
-        + [memory("e", "other", memory_type="summary", importance_score=1), memory("f", body="in no index")]
-    )
-
-    assert sorted(ids(memories.query("u", index=BY_TYPE, first="summary", last="summary"))) == ["b", "d"]
-    assert ids(memories.query("u", index=BY_TYPE))[:2] == ["c", "a"]
-    assert ids(memories.query("u", index=BY_IMPORTANCE, reverse=True)) == ["c", "a", "b", "d"]
-    assert ids(memories.query("u", index=BY_IMPORTANCE, first=0.55)) == ["b", "a", "c"]
-    assert ids(memories.query("u", index=BY_IMPORTANCE, first=0.5, last=0.9, reverse=True, limit=1)) == ["a"]
-    assert ids(memories.query("u", index=BY_IMPORTANCE, last=0)) == ["d"]
-    assert list(memories.query("u", index=BY_IMPORTANCE, first=1, attributes=["memory_type"])) == [
-        memory("c", memory_type="feedback")
-    ]
-    assert ids(memories.query("u")) == ["a", "b", "c", "d", "f"]
-
-
-def test_an_index_follows_its_records(memories: Table) -> None:
-    first = memory("a", memory_type="preference", importance_score=0.5)
-    memories.put(first)
-    memories.put({**first, "importance_score": 0.9})
-    assert [item["importance_score"] for item in memories.query("u", index=BY_IMPORTANCE)] == [0.9]
-
-    memories.put(memory("a", memory_type="feedback"))
-    assert list(memories.query("u", index=BY_IMPORTANCE)) == []
-    assert ids(memories.query("u", index=BY_TYPE, first="feedback", last="feedback")) == ["a"]
-
-    memories.transact([Write(item={**first, "memory_id": "b"}), Write(key=("u", "a"))])
-    assert ids(memories.query("u", index=BY_TYPE)) == ["b"]
-    memories.delete("u", "b")
-    memories.batch_write(puts=[first], deletes=[("u", "b")])
-    memories.batch_write(deletes=[("u", "a")])
-    assert list(memories.query("u", index=BY_TYPE)) == []
-
-
-def test_an_index_pages_through_equal_values(memories: Table) -> None:
-    memories.batch_write(puts=[memory(f"{number:03}", memory_type="t", importance_score=number // 50) for number in range(150)])
-
-    found = list(memories.query("u", index=BY_IMPORTANCE))
-    back = list(memories.query("u", index=BY_IMPORTANCE, reverse=True, limit=120))
-
-    assert [item["importance_score"] for item in found] == [number // 50 for number in range(150)]
-    assert len({item["memory_id"] for item in found}) == 150
-    assert [item["importance_score"] for item in back] == [2] * 50 + [1] * 50 + [0] * 20
-    assert len({item["memory_id"] for item in back}) == 120
-
-
-@pytest.mark.parametrize("wrong", [{"memory_type": 1}, {"importance_score": "high"}, {"importance_score": True}])
-def test_an_index_takes_only_its_types(memories: Table, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="for index 'user_id-"):
-        memories.put(memory("a", **{"memory_type": "t", "importance_score": 1, **wrong}))
 
 
 # Process and connections
@@ -638,14 +575,13 @@ def test_sqlite_queries_are_index_lookups(tmp_path: Path) -> None:
     assert table._file.connection is not None
     table._file.connection.set_trace_callback(statements.append)
     list(table.query("u", first="a", last="b"))
-    list(table.query("u", index=BY_IMPORTANCE, first=0.5, reverse=True))
     table.batch_write(puts=[memory(f"{n:03}", memory_type="t", importance_score=n) for n in range(100)])
     list(table.query("u"))
-    list(table.query("u", index=BY_IMPORTANCE, reverse=True))
+    list(table.query("u", reverse=True))
     table._file.connection.set_trace_callback(None)
 
     queries = [statement for statement in statements if " LIMIT " in statement]
-    assert len(queries) == 6
+    assert len(queries) == 5
     for query in queries:
         plan = [row[3] for row in table._file.connection.execute(f"EXPLAIN QUERY PLAN {query}")]
         assert all(step.startswith("SEARCH ") for step in plan), plan
@@ -852,18 +788,16 @@ def test_dynamodb_may_be_created_by_many_at_once(dynamodb_server: servers.Dynamo
     assert tables[0].put(record())
 
 
-def test_dynamodb_reads_are_consistent_except_through_an_index(dynamo: DynamoDBTable) -> None:
+def test_dynamodb_reads_are_consistent(dynamo: DynamoDBTable) -> None:
     asked = Recorder(dynamo.client)
     dynamo.get("u", "m")
     dynamo.batch_get([("u", "m")])
     list(dynamo.query("u"))
-    list(dynamo.query("u", index=BY_TYPE))
 
-    get, batch, query, index = (params for _, params in asked.take())
+    get, batch, query = (params for _, params in asked.take())
     assert get["ConsistentRead"]
     assert batch["RequestItems"][dynamo._name]["ConsistentRead"]
     assert query["ConsistentRead"]
-    assert "ConsistentRead" not in index
 
 
 def test_dynamodb_asks_for_no_more_than_is_needed(dynamo: DynamoDBTable) -> None:

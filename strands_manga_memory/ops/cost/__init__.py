@@ -17,10 +17,9 @@ from strands_manga_memory.ops.cost.cost_model import (
     differences,
     prices,
 )
-from strands_manga_memory.ops.cost.use import MEASURED, MonthlyUse, SessionUse, Workload, session_use
+from strands_manga_memory.ops.cost.use import MonthlyUse, SessionUse, Workload, session_use
 
 __all__ = [
-    "MEASURED",
     "CapacityPlan",
     "Cost",
     "CostModel",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from strands_manga_memory.ops.cost.use import DAYS_A_MONTH, MonthlyUse, Workload, measured_use, tokens_used
 
@@ -88,22 +89,11 @@ def prices(date: str | None = None) -> Prices:
         ValueError: All prices are from later days.
     """
     text = (files(__package__) / "prices.json").read_text(encoding="utf-8")
-    known = sorted((_prices(entry) for entry in json.loads(text)), key=lambda entry: entry.date)
+    known = sorted(TypeAdapter(list[Prices]).validate_json(text), key=lambda entry: entry.date)
     found = [entry for entry in known if date is None or entry.date <= date]
     if not found:
         raise ValueError(f"date must be {known[0].date} or later, got {date!r:.80}")
     return found[-1]
-
-
-def _prices(entry: Mapping[str, Any]) -> Prices:
-    return Prices(
-        date=entry["date"],
-        region=entry["region"],
-        source=entry["source"],
-        **entry["dynamodb"],
-        nodes={name: NodePrice(**node) for name, node in entry["nodes"].items()},
-        models={name: TokenPrice(**model) for name, model in entry["models"].items()},
-    )
 
 
 _PAPER_NODE_PRICE = NodePrice(usd_hour=188.0 / _HOURS_A_MONTH, memory_gib=13.07)

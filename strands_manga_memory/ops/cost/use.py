@@ -120,128 +120,76 @@ class SessionUse:
     hot_bytes: float
 
 
-@dataclass(frozen=True)
-class MeasuredUse:
-    """Measured resources that sessions use. ``python -m tests.benchmarks cost`` repeats the measurement.
+# Measured resources of sessions. ``python -m tests.benchmarks cost`` repeats the measurement, the last time on 2026-11-27.
+#
+# The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
+# 5 turns, and a sweeper turned the ended sessions into memories. The users had up to 20 earlier sessions, one every two days.
+# Earlier sessions add to the cost, because the start and end of a session read the user's memories. The end of a session also
+# rewrites behavioral patterns (topics of several sessions), and roll-ups (summaries of a week or month).
+#
+# Three amounts are the amount per session, per turn and per KB.
 
-    The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
-    5 turns, and a sweeper turned the ended sessions into memories. The users had up to 20 earlier sessions, one every two days.
-    Earlier sessions add to the cost, because the start and end of a session read the user's memories. The end of a session also
-    rewrites behavioral patterns (topics of several sessions), and roll-ups (summaries of a week or month).
-
-    A value that consists of three amounts has the amount per session, per turn and per KB.
-
-    Attributes:
-        date: Date of the measurement.
-        write_units: Write units per session, per turn and per KB of text, without the units to store the turns themselves.
-        read_units: Read units per session, per turn and per KB of stored turns.
-        session_bytes: Bytes in the sessions table per session, per turn and per KB of stored turns.
-        memory_bytes: Bytes in the memory table per session, per turn and per KB of text.
-        hot_bytes: Bytes of a session in the hot tier without its turns.
-        bytes_in_a_turn: Bytes of a stored turn in addition to the text, before compression.
-        known_share: Share of ``memory_bytes`` that a query of the user's memories reads. The rest are indexes.
-        full_from: Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With fewer
-            sessions, the cost is proportional.
-        months_from: Two numbers of earlier sessions. Monthly roll-ups cost nothing up to the first number of sessions, and
-            have their full cost from the second number on.
-        writes_by_known: Three numbers of write units per session, at full cost and in addition to ``write_units``: maximum for
-            patterns and weekly roll-ups, their units per KB of the session's text, and units for monthly roll-ups.
-        reads_by_known: Factor and exponent. In addition to ``read_units``, a session needs as many read units as the factor
-            times the KB of the user's earlier memories raised to the exponent.
-        memory_by_known: Bytes per KB of the session's text that all earlier sessions together add to ``memory_bytes``, at full
-            cost.
-        bytes_per_token: Bytes of text per token.
-        tokens_per_message: Number of tokens of a message in addition to the text.
-        compressed_to: Size of a compressed turn, as a share of the original size.
-        reads_by_restore: Read units to restore an agent for a message.
-        copy_share: Bytes of a user's memories in the hot tier, as a share of the bytes that a query of the table reads.
-    """
-
-    date: str
-    write_units: tuple[float, float, float]
-    read_units: tuple[float, float, float]
-    session_bytes: tuple[float, float, float]
-    memory_bytes: tuple[float, float, float]
-    hot_bytes: float
-    bytes_in_a_turn: float
-    known_share: float
-    full_from: float
-    months_from: tuple[float, float]
-    writes_by_known: tuple[float, float, float]
-    reads_by_known: tuple[float, float]
-    memory_by_known: float
-    bytes_per_token: float
-    tokens_per_message: float
-    compressed_to: float
-    reads_by_restore: float
-    copy_share: float
+_WRITE_UNITS = 40.4, 1.55, 2.64  # the third per KB of text; without the units to store the turns themselves
+_READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
+_SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
+_MEMORY_BYTES = 5_101.0, 10.1, 1_011.5  # in the memory table; the third per KB of text
+_HOT_BYTES = 1_541.7  # of a session in the hot tier without its turns
+_BYTES_IN_A_TURN = 423.3  # of a stored turn in addition to the text, before compression
+_KNOWN_SHARE = 0.345  # of the memory bytes, which a query of the user's memories reads; the rest are indexes
+_FULL_FROM = 4.0  # earlier sessions from which patterns and weekly roll-ups have their full cost; below, a share of it
+_MONTHS_FROM = 12.0, 20.0  # earlier sessions up to which monthly roll-ups cost nothing, and from which they cost all
+_WRITES_BY_KNOWN = 40.0, 6.5, 70.0  # most units of patterns and weekly roll-ups, the same per KB of text, monthly roll-ups
+_READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
+_MEMORY_BY_KNOWN = 203.3  # bytes per KB of the session's text that all earlier sessions add, at full cost
+_BYTES_PER_TOKEN = 3.98
+_TOKENS_PER_MESSAGE = 8.1  # in addition to the text
+_COMPRESSED_TO = 0.50  # share of a turn's size
+_READS_BY_RESTORE = 4.0  # read units to restore an agent for a message
+_COPY_SHARE = 0.6  # of the bytes that a query of a user's memories reads, which their copy in the hot tier takes
 
 
-MEASURED = MeasuredUse(
-    date="2026-11-27",
-    write_units=(40.4, 1.55, 2.64),
-    read_units=(56.0, 0.07, 2.11),
-    session_bytes=(1_560.6, 199.4, 964.6),
-    memory_bytes=(5_101.0, 10.1, 1_011.5),
-    hot_bytes=1_541.7,
-    bytes_in_a_turn=423.3,
-    known_share=0.345,
-    full_from=4.0,
-    months_from=(12.0, 20.0),
-    writes_by_known=(40.0, 6.5, 70.0),
-    reads_by_known=(1.48, 0.85),
-    memory_by_known=203.3,
-    bytes_per_token=3.98,
-    tokens_per_message=8.1,
-    compressed_to=0.50,
-    reads_by_restore=4.0,
-    copy_share=0.6,
-)
-"""Measurements of this version of the package."""
-
-
-def session_use(workload: Workload, measured: MeasuredUse = MEASURED) -> SessionUse:
+def session_use(workload: Workload) -> SessionUse:
     """Return the resources that one session of a workload uses."""
     turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
 
-    stored = turns * _turn_bytes(workload, measured) / 1000
+    stored = turns * _turn_bytes(workload) / 1000
 
     def sized(numbers: tuple[float, float, float], kilobytes: float) -> float:
         fixed, a_turn, a_kilobyte = numbers
         return fixed + a_turn * turns + a_kilobyte * kilobytes
 
     known = workload.known_sessions
-    grown = min(1.0, known / measured.full_from)
-    since, until = measured.months_from
+    grown = min(1.0, known / _FULL_FROM)
+    since, until = _MONTHS_FROM
     months = min(1.0, max(0.0, (known - since) / (until - since)))
-    most, by_kilobyte, by_months = measured.writes_by_known
-    factor, power = measured.reads_by_known
-    memory_bytes = sized(measured.memory_bytes, kilobytes)
-    read = known * measured.known_share * memory_bytes
+    most, by_kilobyte, by_months = _WRITES_BY_KNOWN
+    factor, power = _READS_BY_KNOWN
+    memory_bytes = sized(_MEMORY_BYTES, kilobytes)
+    read = known * _KNOWN_SHARE * memory_bytes
     restored = 0.0 if workload.keeps_agents else turns - 1.0
     return SessionUse(
-        write_units=sized(measured.write_units, kilobytes)
-        + turns * math.ceil((_turn_bytes(workload, measured) + _ITEM_BYTES) / _UNIT_BYTES)
+        write_units=sized(_WRITE_UNITS, kilobytes)
+        + turns * math.ceil((_turn_bytes(workload) + _ITEM_BYTES) / _UNIT_BYTES)
         + grown * min(most, by_kilobyte * kilobytes)
         + months * by_months,
-        read_units=sized(measured.read_units, stored) + factor * (read / 1000) ** power + restored * measured.reads_by_restore,
-        session_bytes=sized(measured.session_bytes, stored),
-        memory_bytes=memory_bytes + grown * measured.memory_by_known * kilobytes,
-        hot_bytes=_hot_bytes(workload, measured) + (0.0 if workload.keeps_agents else measured.copy_share * read),
+        read_units=sized(_READ_UNITS, stored) + factor * (read / 1000) ** power + restored * _READS_BY_RESTORE,
+        session_bytes=sized(_SESSION_BYTES, stored),
+        memory_bytes=memory_bytes + grown * _MEMORY_BY_KNOWN * kilobytes,
+        hot_bytes=_hot_bytes(workload) + (0.0 if workload.keeps_agents else _COPY_SHARE * read),
     )
 
 
-def _turn_bytes(workload: Workload, measured: MeasuredUse) -> float:
-    size = 2 * workload.bytes_per_message + measured.bytes_in_a_turn
-    return size if size < _COMPRESSED_FROM else size * measured.compressed_to
+def _turn_bytes(workload: Workload) -> float:
+    size = 2 * workload.bytes_per_message + _BYTES_IN_A_TURN
+    return size if size < _COMPRESSED_FROM else size * _COMPRESSED_TO
 
 
-def _hot_bytes(workload: Workload, measured: MeasuredUse) -> float:
+def _hot_bytes(workload: Workload) -> float:
     """Return the bytes of a session in the hot tier: turns of the agent's history, and turns that wait for a flush."""
-    tokens = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)
-    return measured.hot_bytes + turns * _turn_bytes(workload, measured)
+    return _HOT_BYTES + turns * _turn_bytes(workload)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,9 +219,9 @@ class MonthlyUse:
     tokens: Mapping[str, Mapping[str, float]]
 
 
-def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> MonthlyUse:
+def measured_use(workload: Workload) -> MonthlyUse:
     """Return the resources that a workload uses per month, from the measured resources of single sessions."""
-    one, sessions = session_use(workload, measured), workload.sessions_per_day
+    one, sessions = session_use(workload), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24
         + sessions * one.memory_bytes * workload.memory_days
@@ -286,13 +234,13 @@ def measured_use(workload: Workload, measured: MeasuredUse = MEASURED) -> Monthl
         stored_gb=stored / 1e9,
         live_sessions=workload.live_sessions,
         hot_gb=workload.live_sessions * one.hot_bytes / 1e9,
-        tokens=tokens_used(workload, measured),
+        tokens=tokens_used(workload),
     )
 
 
-def tokens_used(workload: Workload, measured: MeasuredUse = MEASURED) -> dict[str, dict[str, float]]:
+def tokens_used(workload: Workload) -> dict[str, dict[str, float]]:
     """Return the number of tokens per month, keyed by model and by kind, as in ``MonthlyUse.tokens``."""
-    a_turn = 2 * (workload.bytes_per_message / measured.bytes_per_token + measured.tokens_per_message)
+    a_turn = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns
     used = {}

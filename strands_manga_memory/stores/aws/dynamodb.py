@@ -13,7 +13,7 @@ from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.aws.dynamodb_requests import MISSING, NOT_MET, DynamoDBRequests
 from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, table_definition, value_of
-from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, checked_index, key_of
+from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, key_of
 from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
 
 if TYPE_CHECKING:
@@ -164,11 +164,10 @@ class DynamoDBTable:
         self,
         partition: str,
         *,
-        first: str | float | None = None,
-        last: str | float | None = None,
+        first: str | None = None,
+        last: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-        index: str | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
         """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
@@ -176,26 +175,22 @@ class DynamoDBTable:
         Pages are read on demand.
 
         Raises:
-            ValueError: The index does not exist, or ``limit`` is negative.
+            ValueError: ``limit`` is negative.
         """
         check_limit(limit)
-        keys = self.schema if index is None else checked_index(self.schema, index)
-        bounds: dict[str, Any] = {
-            ":first": None if first == "" else first,
-            ":last": last,
-        }  # DynamoDB rejects an empty key, and no key sorts before it
-        bounds = {mark: bound for mark, bound in bounds.items() if bound is not None}
+        # DynamoDB rejects an empty key, and no key sorts before it
+        bounds = {mark: bound for mark, bound in ((":first", first or None), (":last", last)) if bound is not None}
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
             return iter(())
-        names = {"#p": keys.partition} | ({"#s": keys.sort} if bounds else {})
+        names = {"#p": self.schema.partition} | ({"#s": self.schema.sort} if bounds else {})
         request: dict[str, Any] = {
             "TableName": self._name,
             "KeyConditionExpression": "#p = :p" + _RANGES[tuple(bounds)],
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": {mark: value_of(bound) for mark, bound in {":p": partition, **bounds}.items()},
             "ScanIndexForward": not reverse,
+            "ConsistentRead": True,
         }
-        request |= {"ConsistentRead": True} if index is None else {"IndexName": index}
         if attributes is not None:
             wanted = dict.fromkeys((self.schema.partition, self.schema.sort, *attributes))
             names.update((f"#a{number}", name) for number, name in enumerate(wanted))

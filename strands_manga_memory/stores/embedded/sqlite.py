@@ -54,7 +54,7 @@ class SQLiteTable(SQLTable):
         return self._file.path
 
     def create_if_missing(self) -> None:
-        """Create the file, the table and its indexes if they are missing."""
+        """Create the file and the table if they are missing."""
         with self._file.connected(create=True) as connection:
             self._create(connection)
 
@@ -64,11 +64,6 @@ class SQLiteTable(SQLTable):
                 f"CREATE TABLE IF NOT EXISTS {self._name()} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
                 "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
             )
-            for index in self.schema.indexes:
-                connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {self._name(index)} (value TEXT NOT NULL, position NOT NULL, "
-                    "partition TEXT NOT NULL, sort TEXT NOT NULL, PRIMARY KEY (value, position, partition, sort)) WITHOUT ROWID"
-                )
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
     def get(self, partition: str, sort: str) -> Item | None:
@@ -85,7 +80,7 @@ class SQLiteTable(SQLTable):
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a whole record, or return False if ``when`` is not met. ``Table.put`` describes the arguments."""
-        if when != ABSENT or self.schema.indexes:
+        if when != ABSENT:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         [write] = self._planned([Write(item=item)])
         with self._file.connected() as connection, self._file.transaction(connection):
@@ -103,7 +98,7 @@ class SQLiteTable(SQLTable):
         planned, removed = self._planned(writes), 0
         with self._file.connected() as connection:
             with self._file.transaction(connection):
-                read = [write.key for write in planned if write.when is not None or self.schema.indexes]
+                read = [write.key for write in planned if write.when is not None]
                 rows = {key: connection.execute(self._select, key).fetchone() for key in read}
                 stored = {key: None if row is None else row[0] for key, row in rows.items()}
                 if not self._all_met(planned, stored):
@@ -111,7 +106,6 @@ class SQLiteTable(SQLTable):
                 for write in planned:
                     if write.is_check:
                         continue
-                    self._reindex(connection, write.key, stored.get(write.key), write.item)
                     removed += connection.execute(self._delete, write.key).rowcount
                     if write.data is not None:
                         connection.execute(self._insert, (*write.key, write.data))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -128,28 +127,6 @@ class Codec:
             return unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
-
-    def seal_each(self, dumped: Iterable[tuple[bytes, str]]) -> list[bytes]:
-        """Convert several serialized values, each with its storage key, to the stored form."""
-        return [self.seal(value, place) for value, place in dumped]
-
-    def unseal_each(self, sealed: Iterable[tuple[object, str]]) -> list[bytes | CorruptRecordError]:
-        """Convert several values, each with its storage key, from the stored form to the serialized form.
-
-        For a damaged value, the result contains an error.
-
-        Raises:
-            KeyMissingError: A value is encrypted, and the cipher or the key is missing.
-        """
-        found: list[bytes | CorruptRecordError] = []
-        for data, place in sealed:
-            try:
-                found.append(self.unseal(data, place))
-            except KeyMissingError:
-                raise
-            except CorruptRecordError as error:
-                found.append(error)
-        return found
 
     def encode(self, value: Any, place: str) -> bytes:
         """Serialize a value, and return its stored form."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ from psycopg import errors
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores.items import SQLTable, loaded
 from strands_manga_memory.stores.postgres.postgres_connections import Connection, Connections, translated
-from strands_manga_memory.stores.table import SESSIONS, Condition, Index, Item, Key, TableSchema, Write
+from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
 
 _TRIES = 20
 
@@ -26,7 +25,7 @@ class PostgresTable(SQLTable):
     """Durable table on a PostgreSQL server of version 13 or later. It needs psycopg 3, from the extra ``postgres``.
 
     Each record is a row with its partition value, its sort value and the serialized record. The values are UTF-8, which sorts
-    as in DynamoDB. Each index of the schema is a separate table, written in the same transaction.
+    as in DynamoDB.
 
     A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is supported in session and
     transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop idle
@@ -36,7 +35,7 @@ class PostgresTable(SQLTable):
 
     Args:
         conninfo: URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
-        schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
+        schema: Names of the table and its keys. Default ``SESSIONS``.
         deadline: Seconds that an operation may take. Default 2. A new connection may take 2 seconds even if this is less.
 
     Raises:
@@ -61,21 +60,12 @@ class PostgresTable(SQLTable):
         return f"PostgresTable({known.get('host', '')}/{known.get('dbname', '')}, {self.schema.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the table and its indexes if they are missing."""
-        columns = "partition bytea NOT NULL, sort bytea NOT NULL"
-        wanted = {self._name(): f"{columns}, item bytea NOT NULL, PRIMARY KEY (partition, sort)"}
-        for index in self.schema.indexes:
-            keys = "PRIMARY KEY (value, position, partition, sort)"
-            wanted[self._name(index)] = f"value bytea NOT NULL, position bytea NOT NULL, {columns}, {keys}"
-        for name, body in wanted.items():
-            with self._connected() as connection:
-                found = connection.execute("SELECT to_regclass(%s)", (name.replace("%%", "%"),)).fetchone()
-                if found != (None,):
-                    continue
-                try:
-                    connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({body})", ())
-                except (errors.UniqueViolation, errors.DuplicateTable):  # another process creates it at this moment
-                    continue
+        """Create the table if it is missing."""
+        columns = "partition bytea NOT NULL, sort bytea NOT NULL, item bytea NOT NULL, PRIMARY KEY (partition, sort)"
+        with self._connected() as connection:
+            if connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone() == (None,):
+                with suppress(errors.UniqueViolation, errors.DuplicateTable):  # another process creates it at this moment
+                    connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
@@ -105,17 +95,14 @@ class PostgresTable(SQLTable):
         with self._connected() as connection:  # returned before the caller processes a record
             return connection.execute(statement, values, binary=True).fetchall()
 
-    def _column(self, value: str | float) -> bytes:
-        if isinstance(value, str):
-            return value.encode()
-        data = struct.pack(">d", value + 0.0)
-        return bytes((data[0] ^ 0x80, *data[1:])) if data[0] < 0x80 else bytes(0xFF - byte for byte in data)
+    def _column(self, value: str) -> bytes:
+        return value.encode()
 
     def _text(self, column: bytes) -> str:
         return column.decode()
 
-    def _name(self, index: Index | None = None) -> str:
-        return super()._name(index).replace("%", "%%")  # psycopg reads a % as the beginning of a placeholder
+    def _name(self) -> str:
+        return super()._name().replace("%", "%%")  # psycopg reads a % as the beginning of a placeholder
 
     def close(self) -> None:
         """Close the idle connections. The table remains usable, and opens new connections."""
@@ -126,14 +113,13 @@ class PostgresTable(SQLTable):
         for _ in range(_TRIES):
             try:
                 with self._connected() as connection, connection.transaction():
-                    read = [write.key for write in planned if write.when is not None or self.schema.indexes]
+                    read = [write.key for write in planned if write.when is not None]
                     stored = {key: self._locked(connection, key) for key in read}
                     if not self._all_met(planned, stored):
                         return False
                     for write in planned:
                         is_absent = write.when is not None and stored[write.key] is None
                         if not write.is_check:
-                            self._reindex(connection, write.key, stored.get(write.key), write.item)
                             self._replace(connection, write.key, write.data, was_absent=is_absent)
                         elif is_absent:  # it cannot be locked: keep it absent until the end of the transaction
                             self._replace(connection, write.key, b"", was_absent=True)

@@ -97,7 +97,7 @@ class Breaker(RuleBasedStateMachine):
 
     @rule()
     def close_by_hand(self) -> None:
-        self.breaker.close()
+        self.breaker.reset()
         self._change("closed")
 
     @invariant()
