@@ -2,8 +2,8 @@
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
-    Bm25Retriever,
     DenseRetriever,
+    MessageArchive,
     RecallHit,
     Retriever,
 )
@@ -47,7 +47,6 @@ __all__ = [
     "ArchivedMessage",
     "BackgroundScorer",
     "Bands",
-    "Bm25Retriever",
     "BudgetPlan",
     "Compaction",
     "DenseRetriever",
@@ -57,6 +56,7 @@ __all__ = [
     "ImportanceScorer",
     "ImportanceWeightedConversationManager",
     "ImportanceWeights",
+    "MessageArchive",
     "MessageOutcome",
     "MicroCompaction",
     "ModelScorer",

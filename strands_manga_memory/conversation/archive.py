@@ -1,6 +1,6 @@
 """Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by vectors or by both.
 
-A retriever holds and searches the messages. An indexer passes new and changed messages to the retriever.
+An indexer passes new and changed messages to the archive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from strands.types.content import Message
@@ -41,7 +40,7 @@ _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
 _OTHER_WEIGHT = 0.25
-"""Weight of the second retriever's scores in ``FusedRetriever``. The BM25 scores have weight 1."""
+"""Weight of a retriever's scores in ``MessageArchive``. The BM25 scores have weight 1."""
 
 
 # --- Messages and hits --------------------------------------------------------------------------------------------------------
@@ -71,13 +70,13 @@ class ArchivedMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that a retriever found, with its score.
+    """A message that a search found, with its score.
 
     Attributes:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
-        score: Match between message and question. The best hit of a search has the score 1.
-        by_words: Whether the retriever compares words, not meanings. If so, recall only uses messages that share a content word
+        score: Match between message and question.
+        by_words: Whether only words were compared, not meanings. If so, recall only uses messages that share a content word
             with the question.
     """
 
@@ -88,48 +87,43 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Search engine for the messages of one conversation.
+    """Search engine for the texts of one conversation. It is never called twice at the same time, nor on an event loop."""
 
-    Calls come from several threads, but never two at the same time and never on an event loop.
-    """
+    def put(self, texts: Iterable[tuple[int, str]]) -> None:
+        """Add texts, or replace those of the same number."""
 
-    def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Remove the texts of these numbers, some of which may be unknown."""
 
-    def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit the question, the best first. All scores are above 0."""
-
-    def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return up to two messages on each side of message ``number``, keyed by number."""
-
-    def forget(self, id_: str) -> None:
-        """Remove a message."""
-
-    def clear(self) -> None:
-        """Remove all messages."""
+    def search(self, question: str, limit: int) -> Mapping[int, float]:
+        """Return the scores of up to ``limit`` texts, keyed by number. The best text has the score 1, all are above 0."""
 
 
-# --- Retrievers ---------------------------------------------------------------------------------------------------------------
+# --- Search -------------------------------------------------------------------------------------------------------------------
 
 
-class MessageIndex:
+class MessageArchive:
     """Searchable messages of a conversation, numbered from 1 in the order of the conversation. Thread-safe.
 
+    A search finds English and Japanese messages that share a term with the question, with the BM25 ranking in memory. Common
+    words of the question are skipped if its rarer words find enough messages. A message takes some 700 bytes and its text.
+
     Args:
+        retriever: Second search engine. The score of a message is its BM25 score plus a quarter of its score there.
         most: Largest number of messages to keep. The oldest messages are removed first.
-        index: Function that creates an empty index of texts.
-        by_words: Whether the index compares the words of texts, not vectors.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, most: int, index: Callable[[], LexicalIndex[int] | _VectorIndex], *, by_words: bool) -> None:
+    def __init__(self, retriever: Retriever | None = None, *, most: int = 50_000) -> None:
         self._most = positive("most", most)
-        self._make = index
-        self._by_words = by_words
+        self._other = retriever
         self._lock = threading.Lock()
-        self.clear()
+        self._words = LexicalIndex[int]()
+        self._numbers: dict[str, int] = {}
+        self._messages: dict[int, ArchivedMessage] = {}
+        self._next = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -137,32 +131,35 @@ class MessageIndex:
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
         """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
         with self._lock:
-            changed: dict[int, ArchivedMessage] = {}
+            changed: dict[int, str] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
                 number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
                 known = self._messages.get(number)
-                at = message.at if known is None or message.at is not None else known.at
                 if known is None or known.text != message.text:
-                    self._messages[number] = changed[number] = message if at == message.at else replace(message, at=at)
-                elif known.at != at:
-                    self._messages[number] = replace(known, at=at)
+                    changed[number] = message.searched
+                at = known.at if known is not None and message.at is None else message.at
+                self._messages[number] = replace(message, at=at)
             gone = list(itertools.islice(self._messages, max(0, len(self) - self._most)))
+            self._remove(gone)
             for number in gone:
-                del self._numbers[self._messages.pop(number).id]
                 changed.pop(number, None)
-            self._index.remove(gone)
-            self._index.put((number, message.searched, "") for number, message in changed.items())
+            self._words.put((number, text, "") for number, text in changed.items())
+            if self._other is not None:
+                self._other.put(changed.items())
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit the question, the best first. The best message has the score 1."""
+        """Return up to ``limit`` messages that fit the question, the best first."""
         with self._lock:
-            found = self._index.search(question, limit=limit)
-            return [RecallHit(number, self._messages[number], score, self._by_words) for number, score in found.items()]
+            scores = self._words.search(question, limit=limit)
+            alike = {} if self._other is None else self._other.search(question, limit)
+            for number, score in alike.items():
+                scores[number] = scores.get(number, 0.0) + _OTHER_WEIGHT * score
+            best = sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
+            return [RecallHit(number, self._messages[number], scores[number], number not in alike) for number in best][:limit]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the position of a message in the conversation, counted from 1. None if the message is not in the index."""
-        with self._lock:
-            return self._numbers.get(id_)
+        """Return the position of a message in the conversation, counted from 1. None if the archive lacks the message."""
+        return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
         """Return up to two messages on each side of message ``number``, keyed by number."""
@@ -173,42 +170,24 @@ class MessageIndex:
     def forget(self, id_: str) -> None:
         """Remove a message."""
         with self._lock:
-            number = self._numbers.pop(id_, None)
-            if number is not None:
-                del self._messages[number]
-                self._index.remove([number])
+            if id_ in self._numbers:
+                self._remove([self._numbers[id_]])
 
     def clear(self) -> None:
         """Remove all messages."""
         with self._lock:
-            self._numbers: dict[str, int] = {}
-            self._messages: dict[int, ArchivedMessage] = {}
-            self._next = itertools.count(1)
-            self._index = self._make()
+            self._remove(list(self._messages))
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            del self._numbers[self._messages.pop(number).id]
+        self._words.remove(numbers)
+        if self._other is not None:
+            self._other.remove(numbers)
 
 
-class Bm25Retriever(MessageIndex):
-    """Retriever that searches English and Japanese messages in memory with the BM25 ranking. Thread-safe.
-
-    A search finds messages that share a term with the question. Common words of the question are skipped if its rarer words
-    find enough messages.
-
-    Args:
-        most: Largest number of messages to keep. The oldest messages are removed first. A message takes some 700 bytes in
-            addition to its text.
-
-    Raises:
-        ValueError: ``most`` is not a positive whole number.
-    """
-
-    _index: LexicalIndex[int]
-
-    def __init__(self, *, most: int = 50_000) -> None:
-        super().__init__(most, LexicalIndex[int], by_words=True)
-
-
-class DenseRetriever(MessageIndex):
-    """Retriever that compares the vectors of messages with the vector of the question, in memory. Thread-safe.
+class DenseRetriever:
+    """Retriever that compares the vectors of messages with the vector of the question, in memory.
 
     A search finds the messages whose similarity to the question is above average. A message is embedded at the first search
     after it was added. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms. For more than a few
@@ -224,83 +203,41 @@ class DenseRetriever(MessageIndex):
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
-        make = partial(_VectorIndex, function("embed", embed, "a function from texts to vectors"))
-        super().__init__(most, make, by_words=False)
-
-
-class _VectorIndex:
-    """Vectors of numbered texts. A text is embedded at the first search after it was added."""
-
-    def __init__(self, embed: Embed) -> None:
-        self._embed = embed
+        self._embed = function("embed", embed, "a function from texts to vectors")
+        self._most = positive("most", most)
         self._vectors: dict[int, list[float]] = {}
         self._missing: dict[int, str] = {}
 
-    def put(self, texts: Iterable[tuple[int, str, str]]) -> None:
-        """Add or replace texts, given as (number, text, unused). Searches never find a blank text."""
-        for number, text, _ in texts:
+    def put(self, texts: Iterable[tuple[int, str]]) -> None:
+        """Add texts, or replace those of the same number. Searches never find a blank text."""
+        for number, text in texts:
             self.remove([number])
             if text.strip():
                 self._missing[number] = text
+        self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
+        """Remove the texts of these numbers."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
-    def search(self, query: str, *, limit: int | None = None) -> dict[int, float]:
-        """Return the scores of texts with above-average similarity to a query, keyed by number, the best first with score 1."""
+    def search(self, question: str, limit: int) -> dict[int, float]:
+        """Return the scores of texts with above-average similarity to a question, keyed by number, the best with score 1."""
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
             self._vectors.update(zip(part, vectors, strict=True))
             for number in part:
                 del self._missing[number]
-        if not self._vectors or not query.strip():
+        if not self._vectors or not question.strip():
             return {}
-        asked = embed_texts(self._embed, [query])[0]
+        asked = embed_texts(self._embed, [question])[0]
         similar = {number: dot(asked, vector) for number, vector in self._vectors.items()}
         # Vectors of one model are all somewhat similar: only the difference to the average tells something.
         average = sum(similar.values()) / len(similar) if len(similar) > 1 else 0.0
         best = max(similar.values()) - average
         found = sorted((number for number in similar if similar[number] > average), key=lambda number: -similar[number])
         return {number: (similar[number] - average) / best for number in found[:limit]}
-
-
-class FusedRetriever(Bm25Retriever):
-    """Retriever that searches with BM25 and with a second retriever.
-
-    The score of a message is its BM25 score plus a quarter of its score in the second retriever.
-    """
-
-    def __init__(self, other: Retriever) -> None:
-        self._other = other
-        super().__init__()
-
-    def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
-        added = list(messages)
-        super().add(added)
-        self._other.add(added)
-
-    def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that either retriever finds, the best first."""
-        found = {hit.number: hit for hit in super().search(question, limit)}
-        for hit in self._other.search(question, limit):
-            number = self.number_of(hit.message.id)
-            if number is not None:
-                before = found[number].score if number in found else 0.0
-                found[number] = RecallHit(number, hit.message, before + _OTHER_WEIGHT * hit.score)
-        return sorted(found.values(), key=lambda hit: (-hit.score, -hit.number))[:limit]
-
-    def forget(self, id_: str) -> None:
-        """Remove a message from both retrievers."""
-        super().forget(id_)
-        self._other.forget(id_)
-
-    def clear(self) -> None:
-        """Remove all messages from both retrievers."""
-        super().clear()
-        self._other.clear()
 
 
 # --- Indexing a conversation --------------------------------------------------------------------------------------------------
@@ -314,20 +251,20 @@ class TimedMessage(NamedTuple):
 
 
 class ArchiveIndexer:
-    """Keeps the index of a retriever equal to the messages of a conversation, under any conversation manager.
+    """Keeps an archive equal to the messages of a conversation, under any conversation manager.
 
     A message is indexed after its turn has ended, because a guardrail may redact the message until then. A message that changes
-    in the history is indexed again. A history without any indexed message belongs to another conversation or a deleted session:
-    the index is then emptied, so that nobody reads the messages of another user.
+    in the history is indexed again. A history without any known message belongs to another conversation or a deleted session:
+    the archive is then emptied, so that nobody reads the messages of another user.
 
     Args:
-        retriever: Retriever whose index is updated.
+        archive: Archive that is updated.
         source: Function that returns the messages from before the start of this process. It is called once, and again after the
             index was emptied. A failed call is repeated in the next two turns.
     """
 
-    def __init__(self, retriever: Retriever, source: Source | None) -> None:
-        self._retriever = retriever
+    def __init__(self, archive: MessageArchive, source: Source | None) -> None:
+        self._archive = archive
         self._source = source
         self._reads_left = _MOST_SOURCE_READS
         self._lock = threading.Lock()
@@ -353,7 +290,7 @@ class ArchiveIndexer:
             known = self._seen.keys() | {id_of(noted.message) for noted in ready}
             if known and known.isdisjoint(present):
                 logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
-                self._retriever.clear()
+                self._archive.clear()
                 self._reads_left = _MOST_SOURCE_READS
                 ready, self._pending, self._settled = [], self._pending[self._settled :], 0
             self._read_source(open_ids)
@@ -368,10 +305,10 @@ class ArchiveIndexer:
         """Remove a message and never index it again, even if the history or the stored log still contains it."""
         with self._lock:
             self._forgotten.add(id_)
-            self._retriever.forget(id_)
+            self._archive.forget(id_)
 
     def _add(self, messages: Iterable[ArchivedMessage]) -> None:
-        self._retriever.add([message for message in messages if message.id not in self._forgotten])
+        self._archive.add([message for message in messages if message.id not in self._forgotten])
 
     def _read_source(self, open_ids: set[str]) -> None:
         if self._source is None or not self._reads_left:

@@ -16,12 +16,11 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, of_kind, positive
+from strands_manga_memory.arguments import function, of_kind, positive, with_method
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     ArchiveIndexer,
-    Bm25Retriever,
-    FusedRetriever,
+    MessageArchive,
     RecallHit,
     Retriever,
     Source,
@@ -94,7 +93,6 @@ class HistoryRecall(Plugin):
             agent's history, or of the default budget for its model's context window if that is smaller.
         retriever: Retriever that is searched in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
             that both find come first. None: BM25 alone.
-        standalone: Whether ``retriever`` replaces BM25.
         history: Function that returns the messages from before this process started, oldest first: plain messages, or records
             with ``message`` and ``at`` (its time), such as ``TieredSessionManager.records``. It is called in a thread at the
             first question, and again after the index was emptied. None: after a restart only the restored history is known.
@@ -115,26 +113,22 @@ class HistoryRecall(Plugin):
         max_tokens: int | None = _MOST_TOKENS,
         *,
         retriever: Retriever | None = None,
-        standalone: bool = False,
         history: Source | None = None,
         counter: TokenCounter | None = None,
         offer_tool: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        if retriever is not None and not callable(getattr(retriever, "search", None)):
-            raise ValueError(f"retriever must have methods add, search, around, forget and clear, got {retriever!r:.80}")
+        if retriever is not None:
+            with_method("retriever", retriever, "search(question, limit)")
         if history is not None:
             function("history", history, "a function that returns messages")
         self.counter = counter if counter is not None else default_counter()
-        if retriever is None:
-            self.retriever: Retriever = Bm25Retriever()
-        else:
-            self.retriever = retriever if standalone else FusedRetriever(retriever)
+        self.archive = MessageArchive(retriever)
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quotes = QuoteFormatter(tokens, self.counter)
-        self._indexer = ArchiveIndexer(self.retriever, history)
+        self._indexer = ArchiveIndexer(self.archive, history)
         self._clock = clock
         if not of_kind("offer_tool", offer_tool, bool, "True or False"):
             self._tools = []
@@ -222,20 +216,19 @@ class HistoryRecall(Plugin):
         shown = archived_messages((TimedMessage(message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
         hits = [hit for hit in self.search(question) if hit.message.id not in whole]
-        numbers = getattr(self.retriever, "number_of", lambda _: None)  # a retriever of the user may have none
         return self._quotes.format(
-            hits, content_terms(question), shown={message.text: numbers(message.id) for message in shown}
+            hits, content_terms(question), shown={message.text: self.archive.number_of(message.id) for message in shown}
         )
 
     def search(self, question: str) -> list[RecallHit]:
         """Return the messages that fit a question, the best first."""
-        return find_messages(self.retriever, question)
+        return find_messages(self.archive, question)
 
 
-def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
+def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     """Return the messages that fit a question, the best first.
 
-    The retriever is searched twice: with the question, then with the question followed by the texts of the best messages of the
+    The archive is searched twice: with the question, then with the question followed by the texts of the best messages of the
     first search. A message gets a higher score if its neighbours in the conversation fit well.
 
     A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
@@ -244,14 +237,14 @@ def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
     A question of the assistant comes before the user's reply.
 
     Args:
-        retriever: The retriever to search.
+        archive: The archive to search.
         question: The question.
     """
     question = head_and_tail(question)
-    first = retriever.search(question, _CANDIDATES)
+    first = archive.search(question, _CANDIDATES)
     if not first:
         return []
-    scores, found = _expand(retriever, question, first)
+    scores, found = _expand(archive, question, first)
     asked = content_terms(question)
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
@@ -267,7 +260,7 @@ def find_messages(retriever: Retriever, question: str) -> list[RecallHit]:
 
 
 def _expand(
-    retriever: Retriever, question: str, first: Sequence[RecallHit]
+    archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
     """Search again with the words of the best messages of the first search.
 
@@ -277,11 +270,11 @@ def _expand(
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
     words = " ".join(hit.message.text for hit in first[:_EXPANDED_HITS])
-    for hit in retriever.search(f"{question} {words}", _CANDIDATES):
+    for hit in archive.search(f"{question} {words}", _CANDIDATES):
         scores[hit.number] = scores.get(hit.number, 0.0) + _EXPANDED_WEIGHT * hit.score
         found[hit.number] = hit.message
     for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
-        found.update(retriever.around(number))
+        found.update(archive.around(number))
     return scores, found
 
 

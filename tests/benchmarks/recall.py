@@ -44,11 +44,11 @@ def run() -> dict[str, float]:
     """Index 50,000 messages, the last 500 one by one, and ask 300 questions."""
     recall = HistoryRecall()
     messages = _messages(_MESSAGES)
-    recall.retriever.add(progress(messages[:-_SINGLY], "archiving"))
+    recall.archive.add(progress(messages[:-_SINGLY], "archiving"))
     adding = []
     for message in messages[-_SINGLY:]:
         start = time.thread_time()
-        recall.retriever.add([message])
+        recall.archive.add([message])
         adding.append(time.thread_time() - start)
     searching, asking = _ask(recall, messages)
     long = [_message(number, _LONG if number % 2 else _CHARACTERS) for number in range(_FEW)]
@@ -91,7 +91,7 @@ def _message(number: int, characters: int) -> ArchivedMessage:
 
 def _recall(messages: list[ArchivedMessage]) -> HistoryRecall:
     recall = HistoryRecall()
-    recall.retriever.add(messages)
+    recall.archive.add(messages)
     return recall
 
 
@@ -111,20 +111,18 @@ def _ask(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], lis
 def _bytes(messages: list[ArchivedMessage]) -> float:
     """Return the size of the index without the texts, in Python and in SQLite."""
     recall: Any = HistoryRecall()
-    recall.retriever.add(messages[:1])  # what is made once
+    recall.archive.add(messages[:1])  # what is made once
     tracemalloc.start()
-    recall.retriever.add(messages)
+    recall.archive.add(messages)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    database = recall.retriever._index._database
+    database = recall.archive._words._database
     pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return (taken + pages * size) / len(messages)
 
 
 def _paraphrases() -> float:
     recall = HistoryRecall()
-    recall.retriever.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(PARAPHRASES))
-    found = sum(
-        answer in [hit.message.text for hit in recall.retriever.search(question, 3)] for question, answer in PARAPHRASES
-    )
+    recall.archive.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(PARAPHRASES))
+    found = sum(answer in [hit.message.text for hit in recall.archive.search(question, 3)] for question, answer in PARAPHRASES)
     return found / len(PARAPHRASES)

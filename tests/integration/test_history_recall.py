@@ -496,7 +496,7 @@ def test_the_model_can_search_for_itself() -> None:
     ("settings", "says"),
     [
         ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"retriever": 3}, "retriever must have methods add, search, around, forget and clear, got 3"),
+        ({"retriever": 3}, r"retriever must have a method search\(question, limit\), got 3"),
         ({"history": []}, r"history must be a function that returns messages, got \[\]"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from strands.types.content import Message
 
-from strands_manga_memory.conversation import Bm25Retriever
+from strands_manga_memory.conversation import MessageArchive
 from strands_manga_memory.conversation.archive import ArchiveIndexer
 
 PICK = st.integers(min_value=0, max_value=30)
@@ -27,8 +27,8 @@ class Talks(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.retriever = Bm25Retriever()
-        self.indexer = ArchiveIndexer(self.retriever, lambda: iter(copy.deepcopy(self.log)))
+        self.archive = MessageArchive()
+        self.indexer = ArchiveIndexer(self.archive, lambda: iter(copy.deepcopy(self.log)))
         self.history = [copy.deepcopy(message) for message in self.log[-3:]]
         self.expected = {message["tracking_id"]: message["content"][0]["text"] for message in self.log}
 
@@ -50,9 +50,9 @@ class Talks(RuleBasedStateMachine):
         self.indexer.begin_turn()
         asked = self.added("user")
         self.indexer.update(self.history[:])
-        assert len(self.retriever) == len(self.expected)
+        assert len(self.archive) == len(self.expected)
         for id_, text in self.expected.items():
-            assert [hit.message.id for hit in self.retriever.search(text, 2)] == [id_]
+            assert [hit.message.id for hit in self.archive.search(text, 2)] == [id_]
         if redacted:
             asked["content"] = [{"text": "redacted" + asked["tracking_id"]}]
             self.change(asked, "redacted" + asked["tracking_id"])

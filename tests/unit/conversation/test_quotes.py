@@ -50,7 +50,7 @@ def test_a_second_question_counts_no_message_again() -> None:
     counter = Recording()
     recall = HistoryRecall(counter=counter)
     messages = [ArchivedMessage(f"id{at}", "user", f"My cat number {at} is called Momo{at}.", 1.7e9) for at in range(200)]
-    recall.retriever.add(messages)
+    recall.archive.add(messages)
     for number in range(20):
         recall.quote(f"Which cat is called Momo{number}?", [])
     assert max(times for text, times in counter.asked.items() if text.startswith("\n[user")) == 1
@@ -62,7 +62,7 @@ def test_a_long_answer_is_quoted_by_the_passages_that_fit_the_question(budget: i
     fact = "Parcels to Norway are handed over on Thursdays."
     recall = HistoryRecall(budget)
     others = [ArchivedMessage(f"id{at}", "assistant", LONG * 10, 1.7e9) for at in range(20)]
-    recall.retriever.add([*others, ArchivedMessage("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
+    recall.archive.add([*others, ArchivedMessage("wanted", "assistant", f"{LONG * 20}{fact} {LONG * 20}", 1.7e9)])
     assert fact in recall.quote("On which days are parcels to Norway handed over?", [])
 
 

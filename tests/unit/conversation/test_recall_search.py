@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever, DenseRetriever, HistoryRecall, RecallHit
-from strands_manga_memory.conversation.archive import FusedRetriever
+from strands_manga_memory.conversation import ArchivedMessage, DenseRetriever, HistoryRecall, MessageArchive, RecallHit
 from strands_manga_memory.conversation.recall import complete_question, find_messages
 from tests.unit.conversation.messages import assistant, user
 
@@ -21,9 +19,9 @@ def archive(*texts: str) -> list[ArchivedMessage]:
 
 
 def found(question: str, messages: Iterable[ArchivedMessage]) -> list[RecallHit]:
-    retriever = Bm25Retriever()
-    retriever.add(messages)
-    return find_messages(retriever, question)
+    said = MessageArchive()
+    said.add(messages)
+    return find_messages(said, question)
 
 
 def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
@@ -52,12 +50,8 @@ def letters(texts: list[str]) -> list[list[float]]:
     return [[float("pet" in text or "cat" in text), float("car" in text), 0.1] for text in texts]
 
 
-def test_another_retriever_stands_beside_words_and_never_alone_unless_told() -> None:
-    dense = DenseRetriever(letters)
-    beside: Any = HistoryRecall(retriever=dense).retriever
-    assert isinstance(beside, FusedRetriever)
-    assert HistoryRecall(retriever=DenseRetriever(letters), standalone=True).retriever is not beside
-    assert isinstance(HistoryRecall(retriever=DenseRetriever(letters), standalone=True).retriever, DenseRetriever)
+def test_another_retriever_is_searched_in_addition_to_words() -> None:
+    beside = HistoryRecall(retriever=DenseRetriever(letters)).archive
     beside.add(
         [
             ArchivedMessage("a", "user", "My cat is Momo.", 1.0),

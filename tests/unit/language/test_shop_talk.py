@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from strands_manga_memory.conversation import ArchivedMessage, Bm25Retriever
+from strands_manga_memory.conversation import ArchivedMessage, MessageArchive
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.search import query_terms, search_terms
 from strands_manga_memory.language.text_features import text_features
@@ -30,13 +30,11 @@ def test_acts_of_a_hundred_lines_are_told_with_an_f1_of_nine_tenths(act: str) ->
 
 
 def test_a_question_finds_its_answer_among_the_first_three() -> None:
-    retriever = Bm25Retriever()
+    archive = MessageArchive()
     lines = [text for _, text in PARAPHRASES] + [text for _, text, _ in ACTS]
-    retriever.add(ArchivedMessage(str(at), "user", text) for at, text in enumerate(lines))
+    archive.add(ArchivedMessage(str(at), "user", text) for at, text in enumerate(lines))
     missed = [
-        question
-        for question, answer in PARAPHRASES
-        if answer not in [hit.message.text for hit in retriever.search(question, 3)]
+        question for question, answer in PARAPHRASES if answer not in [hit.message.text for hit in archive.search(question, 3)]
     ]
     assert len(PARAPHRASES) == 40
     assert len(missed) <= 2, missed
