@@ -84,7 +84,7 @@ class HistoryPlan:
             conversation.SummaryTrigger(
                 tokens=trigger, turns=asked.summary_trigger_turns, keep_recent_turns=asked.summary_keep_turns
             ),
-            sizes=conversation.SummarySizes(summary_tokens=summary_tokens, keep_important=True),
+            sizes=conversation.SummarySizes(summary_tokens=summary_tokens),
             schedule=self.schedule,
             trimmer=trimmer,
             log=log,

@@ -12,6 +12,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -60,6 +61,10 @@ class Run(Generic[_T]):
             TimeoutError: The run did not end within ``timeout`` seconds.
         """
         return self._future.result(timeout)
+
+    def join(self, seconds: float) -> bool:
+        """Block up to ``seconds`` seconds until the run has ended. Return whether it has ended."""
+        return bool(futures.wait([self._future], seconds).done)
 
     async def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the run without blocking the event loop. Return whether the run has ended."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from opentelemetry import metrics
@@ -16,11 +16,9 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, whole
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import Run
-from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, record_of
 from strands_manga_memory.conversation.summary_writing import ModelSummarizer, SummaryWriter, summarizer_name
-from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 from strands_manga_memory.telemetry import SUMMARY, measured
@@ -64,11 +62,9 @@ class SummaryTrigger:
     on_warning: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
-        numbers = {"turns": self.turns, "keep_recent_turns": self.keep_recent_turns}
-        numbers |= {} if self.tokens is None else {"tokens": self.tokens}
-        numbers |= {} if self.hard_tokens is None else {"hard_tokens": self.hard_tokens}
-        for name, number in numbers.items():
-            whole(name, number, least=1)
+        for name in ("tokens", "turns", "keep_recent_turns", "hard_tokens"):
+            if (number := getattr(self, name)) is not None:
+                whole(name, number, least=1)
         if self.hard_tokens is not None and self.tokens is None:
             raise ValueError(f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}")
         if self.hard_tokens is not None and self.tokens is not None and self.hard_tokens < self.tokens:
@@ -111,26 +107,19 @@ class SummarySchedule:
 
 @dataclass(frozen=True)
 class SummarySpan:
-    """A history divided into summarized turns, turns without a summary, and recent turns.
+    """A history divided into old turns and recent turns.
 
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
-        shown: Messages that contain the text of the summary.
-        kept: Messages that the summary covers, but that stayed in the history.
-        fresh: Messages of older turns that no summary covers yet.
-        recent: Messages of the latest turns, which are not summarized.
+        old: Messages of the old turns, including those that show the summary. The last one needs a summary, if any does.
+        fresh: Messages of old turns that no summary covers yet. Turns with pinned messages stay whole instead.
+        recent: Messages of the other turns, which are not summarized.
     """
 
     summary: Summary | None
-    shown: tuple[Message, ...]
-    kept: tuple[Message, ...]
+    old: tuple[Message, ...]
     fresh: tuple[Message, ...]
     recent: tuple[Message, ...]
-
-    @property
-    def before_recent(self) -> int:
-        """Number of messages before the recent turns."""
-        return len(self.shown) + len(self.kept) + len(self.fresh)
 
     @property
     def uncovered_turns(self) -> int:
@@ -139,10 +128,10 @@ class SummarySpan:
 
     def until(self, last: str) -> SummarySpan | None:
         """Return a span whose recent part begins after the message ``last``. None if ``last`` is no unsummarized message."""
-        for at, message in enumerate(self.fresh):
-            if message.get("tracking_id") == last:
-                return replace(self, fresh=self.fresh[: at + 1], recent=(*self.fresh[at + 1 :], *self.recent))
-        return None
+        history = (*self.old, *self.recent)
+        ids = [message.get("tracking_id") for message in history]
+        is_fresh = any(message.get("tracking_id") == last for message in self.fresh)
+        return split_at(history, ids.index(last) + 1) if is_fresh else None
 
 
 Marks = list[tuple[str | None, int]]
@@ -155,52 +144,38 @@ def marks(messages: Iterable[Message]) -> Marks:
 
 
 def split_history(history: Sequence[Message], keep_recent_turns: int) -> SummarySpan:
-    """Divide a history into summarized turns, turns without a summary, and recent turns.
+    """Divide a history into old turns and the last ``keep_recent_turns`` turns.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
     """
     found = turns(history)
-    split = found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
+    return split_at(history, found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0)
+
+
+def split_at(history: Sequence[Message], split: int) -> SummarySpan:
+    """Divide a history at the last turn before position ``split`` that needs a summary, or at ``split`` if none does.
+
+    Raises:
+        CorruptRecordError: The summary record is malformed, or a newer version wrote it.
+    """
     summary: Summary | None = None
     for message in history:
         summary = record_of(message) or summary
-    covered = frozenset(summary.kept) if summary else frozenset()
-    parts: dict[str, list[Message]] = {"shown": [], "kept": [], "fresh": []}
-    for message in history[:split]:
-        where = "shown" if is_synthesized(message) else "kept" if message.get("tracking_id") in covered else "fresh"
-        parts[where].append(message)
-    return SummarySpan(summary, tuple(parts["shown"]), tuple(parts["kept"]), tuple(parts["fresh"]), tuple(history[split:]))
+    stays = kept_positions(history[:split])
+    fresh = [at for at in range(split) if at not in stays]
+    split = fresh[-1] + 1 if fresh else split
+    return SummarySpan(summary, tuple(history[:split]), tuple(history[at] for at in fresh), tuple(history[split:]))
 
 
-def select_kept(
-    messages: Sequence[Message],
-    room: int,
-    *,
-    bands: Sequence[Band],
-    band_of: Callable[[Message], Band],
-    tokens_of: Callable[[Sequence[Message]], int],
-    outdated: Collection[str] = (),
-) -> list[Message]:
-    """Return the summarized messages that stay in the history.
-
-    Pinned messages always stay, with the other messages of their turns. As long as there are ``room`` tokens, other whole turns
-    stay too. Turns of the first importance level in ``bands`` are selected first, and newer turns before older turns.
-
-    A turn with ``outdated`` messages, which a later message corrected, stays only if it is pinned. Otherwise the model would
-    read the turn after the facts of the summary, and would take the outdated turn as current.
-    """
-    found = [(turn, messages[turn.start : turn.stop]) for turn in turns(messages)]
-    kept = {at for turn, own in found if any(map(is_pinned, own)) for at in turn}
-    room -= tokens_of([messages[at] for at in kept])
-    for band in bands:
-        for turn, own in reversed(found):
-            if any(message.get("tracking_id") in outdated for message in own):
-                continue
-            if kept.isdisjoint(turn) and max(map(band_of, own)) is band and (tokens := tokens_of(own)) <= room:
-                kept.update(turn)
-                room -= tokens
-    return [messages[at] for at in sorted(kept)]
+def kept_positions(messages: Sequence[Message]) -> set[int]:
+    """Return the positions of the messages that are not summarized: summaries, and turns with pinned messages."""
+    return {
+        at
+        for turn in turns(messages)
+        if any(is_pinned(messages[at]) or is_synthesized(messages[at]) for at in turn)
+        for at in turn
+    }
 
 
 # --- Failures of the summarizer -----------------------------------------------------------------------------------------------
@@ -231,7 +206,7 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
     """Return the state of a circuit breaker as JSON values: failures in a row, and end of the wait in epoch seconds."""
     wait = breaker.retry_after
-    return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else None}
+    return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else 0}
 
 
 def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None:
@@ -239,17 +214,14 @@ def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None
 
     An unreadable state counts as no failures. The remaining wait is at most ``longest`` seconds.
     """
-    state = state if isinstance(state, Mapping) else {}
-    failures, ends_at = state.get("failures"), state.get("until")
-    left = min(longest, ends_at - time.time()) if isinstance(ends_at, int | float) else 0.0
-    breaker.restore(failures if isinstance(failures, int) else 0, left)
+    match state:
+        case {"failures": int(failures), "until": int(until) | float(until)}:
+            breaker.restore(failures, min(longest, until - time.time()))
+        case _:
+            breaker.restore(0, 0.0)
 
 
 # --- Runs ---------------------------------------------------------------------------------------------------------------------
-
-
-_MOST_RUNS = 256
-"""Most runs in the registry. The least recently used run is removed first."""
 
 
 @dataclass(frozen=True)
@@ -268,28 +240,22 @@ class CoveredRange:
     last: str
     begun: float
 
-    def to_state(self) -> dict[str, Any]:
-        """Return the range as JSON values."""
-        return {"first": self.first, "last": self.last, "begun": self.begun}
-
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
         """Read a range from JSON values. None if the values are missing or unreadable."""
-        if not isinstance(state, Mapping):
-            return None
-        first, last, begun = (state.get(name) for name in ("first", "last", "begun"))
-        if not (isinstance(first, str) and isinstance(last, str) and isinstance(begun, int | float)):
-            return None
-        return cls(first, last, float(begun))
+        match state:
+            case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
+                return cls(first, last, begun)
+        return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SharedRun:
     """A summary run, with the messages that its summary replaces.
 
     Attributes:
         run: The background run that writes the summary.
-        key: Key by which ``SharedRuns`` finds the run.
+        key: Conversation, messages and settings of the run. Every agent of the process finds the run by its key.
         marks: Ids and fingerprints of the messages that the summary replaces.
         asked: Whether the run asks a summarizer. If not, the run extracts facts by rules.
     """
@@ -300,49 +266,18 @@ class SharedRun:
     asked: bool
 
 
-class SharedRuns:
-    """Registry of the latest summary runs of all agents in this process, including ended runs."""
-
-    def __init__(self) -> None:
-        self.renew_after_fork()
-        renew_in_child(self)
-
-    def renew_after_fork(self) -> None:
-        """Clear the registry in a forked child process.
-
-        The threads of the runs exist only in the parent process. One of them may have held the lock during the fork.
-        """
-        self._lock = threading.Lock()
-        self._runs: OrderedDict[Hashable, SharedRun] = OrderedDict()
-
-    def find(self, key: Hashable) -> SharedRun | None:
-        """Return the run with a key. None if there is no such run, or if it was started before this process was forked."""
-        with self._lock:
-            found = self._runs.get(key)
-            if found is not None and found.run.is_lost:
-                del self._runs[key]
-                return None
-            if found is not None:
-                self._runs.move_to_end(key)
-            return found
-
-    def add(self, shared: SharedRun) -> None:
-        """Add a run. It replaces a run with the same key."""
-        with self._lock:
-            self._runs[shared.key] = shared
-            self._runs.move_to_end(shared.key)
-            while len(self._runs) > _MOST_RUNS:
-                self._runs.popitem(last=False)
-
-    def discard(self, shared: SharedRun) -> None:
-        """Remove a run."""
-        with self._lock:
-            if self._runs.get(shared.key) is shared:
-                del self._runs[shared.key]
+_shared_runs: deque[SharedRun] = deque(maxlen=256)
+"""Latest runs of all agents in this process, also ended ones. No lock is needed, because each call on a deque is atomic."""
 
 
-shared_runs = SharedRuns()
-"""Registry of the summary runs of this process."""
+def _find_run(key: Hashable) -> SharedRun | None:
+    runs = reversed(_shared_runs.copy())
+    return next((shared for shared in runs if shared.key == key and not shared.run.is_lost), None)
+
+
+def _discard_run(shared: SharedRun) -> None:
+    with suppress(ValueError):  # newer runs may have displaced it
+        _shared_runs.remove(shared)
 
 
 @dataclass
@@ -404,10 +339,10 @@ class SummaryJobs:
 
     def resume(self, agent: Agent) -> None:
         """Continue the run that an earlier agent object of this conversation started in this process."""
-        if self._pending is not None and self._pending.run.is_lost:
+        if not self.is_writing:
             self._pending = None
-        if self._pending is None and self.covered is not None:
-            self._pending = shared_runs.find(self._key(self.covered.first, self.covered.last, agent))
+            if self.covered is not None:
+                self._pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
         """Return whether a run of another process was started at least ``seconds`` seconds ago."""
@@ -425,11 +360,11 @@ class SummaryJobs:
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start a run that summarizes the messages before the recent turns, or join a run of this process for them."""
-        replaced = marks((*span.shown, *span.kept, *span.fresh))
-        first, last = (str(replaced[at][0]) for at in (0, -1))
+        replaced = marks(span.old)
+        first, last = str(replaced[0][0]), str(replaced[-1][0])
         self.covered = CoveredRange(first, last, time.time())
         key = self._key(first, last, agent)
-        known = shared_runs.find(key)
+        known = _find_run(key)
         if known is not None and known.marks == replaced:
             self._pending = known
             return
@@ -443,7 +378,7 @@ class SummaryJobs:
                 return await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
 
         self._pending = SharedRun(Run(written), key, replaced, asked)
-        shared_runs.add(self._pending)
+        _shared_runs.append(self._pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
         """Return the summary of an ended run, and the messages it replaces. None if no run has ended, or if the run failed."""
@@ -457,16 +392,18 @@ class SummaryJobs:
         except Exception as error:
             logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
             logger.debug("no summary was written", exc_info=True)
-            shared_runs.discard(pending)
-            self._count_failure()
+            _discard_run(pending)
+            self._count("failed")
             return None
-        self._note(summary, asked=pending.asked)
+        self._stats.attempts += summary.attempts
+        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
+        self._count("rested" if not pending.asked else "failed" if summary.model == RULES else "written")
         return summary, pending.marks
 
     def forget(self) -> None:
         """Discard the current run, because the history was replaced."""
         if self._pending is not None:
-            shared_runs.discard(self._pending)
+            _discard_run(self._pending)
         self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
@@ -478,32 +415,14 @@ class SummaryJobs:
 
     def finish(self, seconds: float) -> bool:
         """Block up to ``seconds`` seconds until the current run has ended. Return whether it has ended."""
-        if self._pending is None or self._pending.run.is_lost:
-            return True
-        try:
-            self._pending.run.result(seconds)
-        except TimeoutError:
-            return self._pending.run.is_done
-        except Exception as error:  # noqa: BLE001 - taking it tells what went wrong
-            logger.debug("error=<%s> | the summary was not written", type(error).__name__)
-        return True
+        return self._pending is None or self._pending.run.is_lost or self._pending.run.join(seconds)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
         summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
         return first, last, summarizer_name(summarizer), self._writer.sizes
 
-    def _note(self, summary: Summary, *, asked: bool) -> None:
-        self._stats.attempts += summary.attempts
-        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
-        if not asked:
-            _run_counter.add(1, {"outcome": "rested"})
-        elif summary.model == RULES:
-            self._count_failure()
-        else:
-            _run_counter.add(1, {"outcome": "written"})
-            self._breaker.record(succeeded=True)
-
-    def _count_failure(self) -> None:
-        self._stats.failed += 1
-        _run_counter.add(1, {"outcome": "failed"})
-        self._breaker.record(succeeded=False)
+    def _count(self, outcome: str) -> None:
+        _run_counter.add(1, {"outcome": outcome})
+        self._stats.failed += outcome == "failed"
+        if outcome != "rested":
+            self._breaker.record(succeeded=outcome == "written")

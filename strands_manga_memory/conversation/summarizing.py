@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
 )
-from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
     Marks,
@@ -33,13 +32,13 @@ from strands_manga_memory.conversation.summaries import (
     SummaryStats,
     SummaryTrigger,
     breaker_to_state,
+    kept_positions,
     marks,
     restore_breaker,
-    select_kept,
     split_history,
     summarizer_breaker,
 )
-from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, render_summary
+from strands_manga_memory.conversation.summary_record import Summary, is_synthesized, render_summary
 from strands_manga_memory.conversation.summary_writing import (
     Log,
     SummaryCache,
@@ -53,7 +52,6 @@ from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.language.summary_facts import FactExtractor
-from strands_manga_memory.messages import id_of
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -257,7 +255,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Return the state that a session stores, including the current summary run and the failures of the summarizer."""
         state = super().get_state()
         if self._jobs.covered is not None:
-            state[_RUN] = self._jobs.covered.to_state()
+            state[_RUN] = asdict(self._jobs.covered)
         if self._breaker.failures:
             state[_REST] = breaker_to_state(self._breaker)
         return state | ({_WARNED: True} if self._has_warned else {})
@@ -372,7 +370,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Return whether the history begins with the messages that a summary replaces, and none is of a recent turn."""
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
-            len(replaced) <= split_history(history, self.keep_recent_turns).before_recent
+            len(replaced) <= len(split_history(history, self.keep_recent_turns).old)
         )
 
     def _put_in(self, agent: Agent, summary: Summary, replaced: Marks) -> None:
@@ -394,55 +392,34 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
             span = split_history(history, self.keep_recent_turns)
-            if not span.fresh and (only_fresh or not span.shown):
+            if not span.fresh and (only_fresh or span.summary is None):
                 return
             self._jobs.forget()
             summary = self._writer.from_rules(span.summary, span.fresh)
-            head, gone = self._head(summary, history, span.before_recent, room=budget, is_tight=True)
-            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: span.before_recent]):
-                agent.messages[: span.before_recent] = head
+            head, gone = self._head(summary, history, len(span.old), room=budget)
+            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: len(span.old)]):
+                agent.messages[: len(span.old)] = head
                 self.trimmer.report_evicted(gone)
 
     def _head(
-        self, summary: Summary, history: Sequence[Message], split: int, *, room: int, is_tight: bool = False
+        self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> tuple[list[Message], list[Message]]:
-        """Return the messages that replace those before the recent turns (summary and kept messages), and the evicted messages.
+        """Return the summary and kept messages that replace those before position ``split``, and the evicted messages.
 
-        The history should have at most ``room`` tokens afterwards. The recent turns begin at the position ``split``. If
-        ``is_tight``, only turns with pinned messages are kept. Otherwise, other important turns may be kept too.
+        The history should have at most ``room`` tokens afterwards.
         """
-        tokens, most = self.trimmer.tokens, self.trimmer.max_tokens
-        covered = [message for message in history[:split] if not is_synthesized(message)]
+        stays = kept_positions(history[:split])
         own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
-        room -= tokens(history[split:])
-        facts = max(0, min(self._facts_tokens, max(room, own) - self._writer.sizes.summary_tokens))
-        shown = self._shown(summary, facts)
-        kept = select_kept(
-            covered,
-            min(room, most // 2) - tokens(shown),  # there must be room to grow before the next one
-            bands=() if is_tight else self._bands(summary),
-            band_of=self.trimmer.band,
-            tokens_of=tokens,
-            outdated={id_ for slot in summary.slots for id_ in slot.corrects},
-        )
-        ids = frozenset(message.get("tracking_id") for message in kept)
-        if kept:
-            shown = self._shown(replace(summary, kept=tuple(id_of(message) for message in kept)), facts)
-        return [*shown, *kept], [message for message in covered if message.get("tracking_id") not in ids]
-
-    def _shown(self, summary: Summary, facts_tokens: int) -> list[Message]:
-        return render_summary(
+        facts = max(room - self.trimmer.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
+        shown = render_summary(
             summary,
             summary_tokens=self._writer.sizes.summary_tokens,
-            facts_tokens=facts_tokens,
+            facts_tokens=max(0, min(self._facts_tokens, facts)),
             count=self._text_tokens,
             types=self._types,
         )
-
-    def _bands(self, summary: Summary) -> Sequence[Band]:
-        if summary.model == RULES:
-            return (Band.HIGH, Band.MIDDLE, Band.LOW)
-        return (Band.HIGH,) if self._writer.sizes.keep_important else ()
+        kept = [history[at] for at in sorted(stays) if not is_synthesized(history[at])]
+        return [*shown, *kept], [message for at, message in enumerate(history[:split]) if at not in stays]
 
     # --- Inspection -----------------------------------------------------------------------------------------------------
 

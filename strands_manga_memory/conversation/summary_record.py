@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from strands.types.content import Message, Role
@@ -27,6 +27,8 @@ RULES = "rules"
 
 KEY = "summary"
 """Key of the record in ``metadata.custom`` of the message that shows the summary."""
+
+_NUMBERS = ("turns", "version", "attempts", "tokens")
 
 PART = "part"
 """Value under ``KEY`` in the other messages of a summary, which do not have the record."""
@@ -62,7 +64,6 @@ class Summary:
         attempts: Number of requests to the summarizer for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
         tokens: Tokens spent on all summaries of the conversation.
-        kept: ``tracking_id`` of each summarized message that nevertheless stayed in the history.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -72,7 +73,6 @@ class Summary:
     attempts: int = 0
     model: str = RULES
     tokens: int = 0
-    kept: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -83,28 +83,20 @@ class Summary:
         """Return the summary as JSON values."""
         sources = list(dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects)))
         number = {source: at for at, source in enumerate(sources)}
-        return {
-            "v": VERSION,
-            "segments": [[segment.text, segment.first, segment.last, segment.level] for segment in self.segments],
-            "sources": sources,
-            "slots": [
-                [
-                    slot.kind.value,
-                    slot.text,
-                    number[slot.source],
-                    slot.key,
-                    round(slot.weight, 1),
-                    [number[id_] for id_ in slot.corrects],
-                ]
-                for slot in self.slots
-            ],
-            "turns": self.turns,
-            "version": self.version,
-            "attempts": self.attempts,
-            "model": self.model,
-            "tokens": self.tokens,
-            "kept": list(self.kept),
-        }
+        rows = [
+            [
+                slot.kind.value,
+                slot.text,
+                number[slot.source],
+                slot.key,
+                round(slot.weight, 1),
+                [number[id_] for id_ in slot.corrects],
+            ]
+            for slot in self.slots
+        ]
+        segments = [list(astuple(segment)) for segment in self.segments]
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return {"v": VERSION, "segments": segments, "sources": sources, "slots": rows, "model": self.model, **numbers}
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
@@ -116,28 +108,18 @@ class Summary:
         try:
             if state["v"] != VERSION:
                 raise CorruptRecordError(f"the summary has version {state['v']!r}, this package reads {VERSION}", record=KEY)
-            numbers = {name: state[name] for name in ("turns", "version", "attempts", "tokens")}
+            numbers = {name: state[name] for name in _NUMBERS}
             if not all(isinstance(number, int) for number in numbers.values()):
                 raise CorruptRecordError("the record of the summary is malformed", record=KEY)
-            return cls(
-                segments=tuple(
-                    Segment(str(text), str(first), str(last), int(level)) for text, first, last, level in state["segments"]
-                ),
-                slots=tuple(
-                    Fact(
-                        FactKind(kind),
-                        str(text),
-                        str(state["sources"][source]),
-                        str(key),
-                        float(weight),
-                        tuple(str(state["sources"][id_]) for id_ in corrects),
-                    )
-                    for kind, text, source, key, weight, corrects in state["slots"]
-                ),
-                model=str(state["model"]),
-                kept=tuple(str(id_) for id_ in state["kept"]),
-                **numbers,
+            sources = [str(source) for source in state["sources"]]
+            slots = (
+                Fact(
+                    FactKind(kind), str(text), sources[source], str(key), float(weight), tuple(sources[id_] for id_ in corrects)
+                )
+                for kind, text, source, key, weight, corrects in state["slots"]
             )
+            segments = (Segment(str(text), str(first), str(last), int(level)) for text, first, last, level in state["segments"])
+            return cls(tuple(segments), tuple(slots), model=str(state["model"]), **numbers)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise CorruptRecordError("the record of the summary is malformed", record=KEY) from error
 

@@ -127,7 +127,7 @@ def _entry(*content: str) -> tuple[str, Codec]:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySizes:
-    """Sizes of a summary, and whether important turns that it covers stay in the history.
+    """Sizes of a summary.
 
     The trimmer is the conversation manager that evicts messages when the history is over its budget.
 
@@ -136,7 +136,6 @@ class SummarySizes:
         facts_tokens: Most tokens of facts that do not fit into the summary. Default: half of the trimmer's budget.
         source_tokens: Most tokens of raw turns in one prompt of the summarizer. Default 12,000, but at most 60 % of the model's
             context window.
-        keep_important: Whether covered turns of high importance stay as well, as far as the trimmer's budget allows.
 
     Raises:
         ValueError: A number is not a positive whole number; ``facts_tokens`` may be 0.
@@ -145,14 +144,11 @@ class SummarySizes:
     summary_tokens: int = 500
     facts_tokens: int | None = None
     source_tokens: int | None = None
-    keep_important: bool = False
 
     def __post_init__(self) -> None:
-        whole("summary_tokens", self.summary_tokens, least=1)
-        if self.facts_tokens is not None:
-            whole("facts_tokens", self.facts_tokens, least=0)
-        if self.source_tokens is not None:
-            whole("source_tokens", self.source_tokens, least=1)
+        for name, least in (("summary_tokens", 1), ("facts_tokens", 0), ("source_tokens", 1)):
+            if (number := getattr(self, name)) is not None:
+                whole(name, number, least=least)
 
 
 # --- Summarizers --------------------------------------------------------------------------------------------------------------
@@ -368,7 +364,6 @@ class SummaryWriter:
             attempts=sum(work.attempts for work in works),
             model=summarizer_name(summarizer) if usable else RULES,
             tokens=earlier.tokens + sum(work.tokens for work in works),
-            kept=(),
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from strands.types.content import Messages
 
-from strands_manga_memory.conversation import EstimateCounter, SummarySchedule, summaries
+from strands_manga_memory.conversation import EstimateCounter, SummarySchedule
 from strands_manga_memory.testing import ScriptedModel
 from tests.transcript.conversation import Exchange, hold
 
@@ -58,13 +58,13 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one(
 )
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, settings: dict[str, Any]
+    tmp_path: Path, language: str, settings: dict[str, Any]
 ) -> None:
     """Each model call waits for the summary that is due, and another model writes it."""
     held = []
     for rebuild in (False, True):
-        monkeypatch.setattr(summaries, "shared_runs", summaries.SharedRuns())  # both conversations have the same message ids
         writer = ScriptedModel(lambda _: "The user asked about manga, and the shop answered.")
+        writer.update_config(model_id=f"writer {rebuild}")  # the message ids of both conversations are the same
         asynchronous = SummarySchedule(strategy="async")
         options = {**settings, "aux_model": writer, "summary_schedule": asynchronous}
         held.append(list(hold(tmp_path / str(rebuild), language, rebuild=rebuild, **options)))

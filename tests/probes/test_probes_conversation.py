@@ -223,13 +223,16 @@ def test_a_real_overflow_is_answered() -> None:
 
 
 def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
-    """After fifty turns a request has at most 5,000 tokens and still holds a decision of the first turn."""
+    """Of fifty turns of 30,000 tokens a summary leaves at most 5,000, and still holds a decision of the first turn."""
     memory = deployment.process()
-    agent, model = deployment.agent(memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 40)
+    agent, model = deployment.agent(memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 80)
     agent("I decided on the hardcover edition, order ORD-48502.")
     for number in range(49):
         agent(f"question {number}: " + "tell me about another series " * 8)
         agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+    agent.conversation_manager.begin(agent)  # type: ignore[attr-defined]
+    agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
+    agent("question 49: is that all?")
     sent = [block["text"] for message in model.requests[-1].messages for block in message["content"] if "text" in block]
     assert estimate_tokens("".join(sent)) <= 5_000
     assert "ORD-48502" in str(model.requests[-1].messages)

@@ -19,7 +19,7 @@ COUNT = default_counter().text
 
 
 def summary(*slots: Fact, text: str = "They talked about books.") -> Summary:
-    return Summary((Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90, kept=("k",))
+    return Summary((Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90)
 
 
 def said(number: int, kind: FactKind = FactKind.STATEMENT, weight: float = 2.0) -> Fact:
@@ -49,7 +49,7 @@ def test_a_record_comes_back_as_it_was() -> None:
         {"turns": "4"},
         {"segments": None},
         {"slots": [["no kind", "x", 0, "", 1]]},
-        {"kept": None},
+        {"sources": None},
     ],
 )
 def test_a_record_that_cannot_be_trusted_is_named(change: dict[str, Any]) -> None:
@@ -101,13 +101,12 @@ def test_text_is_escaped() -> None:
 
 def test_a_history_is_taken_apart() -> None:
     shown = rendered(summary(said(1)))
-    kept = [user("kept", tracking_id="k"), assistant("kept too")]
+    kept = [user("kept", metadata={"custom": {"pinned": True}}), assistant("kept too")]
     fresh = [user("fresh"), assistant("fresh")]
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
-    fold = split_history([*shown, *kept[:1], *fresh, *recent], 2)
+    fold = split_history([*shown, *kept, *fresh, *recent], 2)
     assert fold.summary == record_of(shown[0])
-    assert fold.kept == tuple(kept[:1])
     assert fold.fresh == tuple(fresh)
     assert fold.recent == tuple(recent)
-    assert (fold.before_recent, fold.uncovered_turns) == (5, 3)
+    assert (fold.old, fold.uncovered_turns) == ((*shown, *kept, *fresh), 3)
     assert split_history(recent, 3).fresh == ()
