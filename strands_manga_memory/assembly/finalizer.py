@@ -16,10 +16,9 @@ from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
-from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.session_sweeper import EndedConversation
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of

@@ -7,13 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypedDict
 
+from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_states import (
     META,
@@ -24,86 +25,60 @@ from strands_manga_memory.session.agent_states import (
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
-from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
 from strands_manga_memory.session.protocol.conversation import is_nothing
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
-from strands_manga_memory.session.tiers import Tiers, connect
+from strands_manga_memory.session.session_log import LogEntry, LogPosition
+from strands_manga_memory.session.tiers import Place, Tiers, connect
 from strands_manga_memory.stores.encoding.codec import dump, load, trusted
-from strands_manga_memory.stores.health import cause_of
+from strands_manga_memory.stores.health import TierHealth, cause_of
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
 
 logger = logging.getLogger(__name__)
 
 
-class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log, from which a reader continues with earlier messages.
+class SessionStats(TypedDict):
+    """Figures of one conversation.
 
-    Args:
-        seq: Number of the message in the log, from 1.
-        turn: Number of the message's turn, from 1.
-        number: Index of the message in its turn, from 0.
-        key: Key of the turn.
+    Attributes:
+        turns: Number of turns so far. A turn is one request of the user.
+        messages: Number of messages in the log.
+        window_messages: Number of messages in the agent's history.
+        left_messages: Number of messages in the log that the history does not have, or has in an edited form.
+        unsaved_messages: Number of messages that no tier has confirmed.
+        dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
+        possible_loss: Whether unflushed turns may be lost, because the hot tier was empty or silent when this process read it.
+        hot: State of the hot tier: ``up``, ``down`` or ``none``.
+        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
+        hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
+        durable: State of the durable tier: ``up``, ``down`` or ``none``.
+        durable_error: Reason why the durable tier is down; empty if the tier is up.
+        durable_failures: Number of times that the durable tier did not answer, or refused a request, in this process.
+        tokens: Tokens of the history; None if the conversation manager does not count them.
+        budget: Token budget of the history; None if the conversation manager has none.
+        left: Remaining tokens of the budget; None without a budget.
+        age: Seconds since the conversation began.
+        oldest_turn_age: Seconds since the first unedited message of the history was logged; None if there is none.
     """
 
-    seq: int
-    turn: int
-    number: int
-    key: TurnKey
-
-    def __str__(self) -> str:
-        """Return the position as text that ``parse`` reads."""
-        return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
-
-    @classmethod
-    def parse(cls, text: str) -> LogPosition:
-        """Parse a position from its text.
-
-        Raises:
-            ValueError: The text is not a position.
-        """
-        try:
-            seq, turn, number, key = text.split(".", 3)
-            return cls(int(seq), int(turn), int(number), TurnKey.parse(key))
-        except (AttributeError, ValueError) as error:
-            raise ValueError(f"after must be the next of an earlier page, got {text!r:.80}") from error
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """Message in a conversation's log.
-
-    Args:
-        seq: Number of the message in the log, from 1.
-        turn: Number of the message's turn, from 1.
-        at: Time when the message was added, in seconds since 1970.
-        message: The message, or a placeholder if the message cannot be read.
-        slot: Key of the message's turn, and index of the message in the turn, from 0.
-        revision: Number of times that the message was replaced.
-        about: Further values of the turn, such as the intent.
-    """
-
-    seq: int
-    turn: int
-    at: float
-    message: Any
-    slot: Slot
-    revision: int
-    about: Mapping[str, Any]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The message as a dict with ``seq``, ``turn``, ``at``, ``message`` and the values of ``about``.
-
-        A replaced message also has a ``revision``.
-        """
-        about = {name: value for name, value in self.about.items() if name != CONTINUES}
-        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
-        return record | ({"revision": self.revision} if self.revision else {})
-
-    def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with ``by`` added to the number of the message, and ``turns`` added to the number of the turn."""
-        return replace(self, seq=self.seq + by, turn=self.turn + turns)
+    turns: int
+    messages: int
+    window_messages: int
+    left_messages: int
+    unsaved_messages: int
+    dropped_messages: int
+    possible_loss: bool
+    hot: str
+    hot_error: str
+    hot_failures: int
+    durable: str
+    durable_error: str
+    durable_failures: int
+    tokens: int | None
+    budget: int | None
+    left: int | None
+    age: float
+    oldest_turn_age: float | None
 
 
 class AgentConversation:
@@ -130,9 +105,10 @@ class AgentConversation:
     ) -> None:
         self.place, self.tiers, self.keeps_window, self._is_strict = place, tiers, keeps_window, is_strict
         self._ids = {name: value for name, value in ids.items() if value is not None}
-        self.connect()
+        self._connect()
+        renew_in_child(self)
 
-    def connect(self) -> None:
+    def _connect(self) -> None:
         """Begin with an empty record, without I/O. A forked process thereby drops messages that its parent saves."""
         check = partial(_check_merge, is_strict=self._is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
@@ -174,7 +150,12 @@ class AgentConversation:
             if self._is_strict:
                 raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
             logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
-        self.possible_loss = self._is_loss_possible()
+        if hold.hot is not None:
+            head, base = local.head_copy, local.base
+            if head is None or head.is_empty or head.incarnation != base.incarnation:
+                self.possible_loss = not hold.hot.is_known
+            else:
+                self.possible_loss = is_nothing(hold.hot.record) and not head.is_closed
         if not local.base.is_empty:
             stored, record = local.base.ids, self.place.conversation
             if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
@@ -197,14 +178,6 @@ class AgentConversation:
             (saver.hot_health if is_hot else saver.durable_health).failed(error)
             raise
 
-    def _is_loss_possible(self) -> bool:
-        hold, head = self.hold, self.local.head_copy
-        if hold.hot is None:
-            return False
-        if head is None or head.is_empty or head.incarnation != self.local.base.incarnation:
-            return not hold.hot.is_known
-        return is_nothing(hold.hot.record) and not head.is_closed
-
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired; for an inspection, end it only in this object."""
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
@@ -225,11 +198,6 @@ class AgentConversation:
 
     # The agent's side
 
-    def begin_turn(self) -> None:
-        """Record that a turn begins."""
-        with self.lock:
-            self._turn_slots = {}
-
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
         """Add a message to the open turn. A new user request, or a message without an open turn, begins a turn.
 
@@ -241,13 +209,13 @@ class AgentConversation:
                 self.local.begin_turn()
             about: dict[str, Any] = {}
             if not self.local.has_open_turn:
-                intent = self.meta.get("active_intent")
-                about = {"intent": intent} if intent else {}
-                about |= {} if begins or not self.local.base.message_count else {CONTINUES: True}
+                if intent := self.local.states.get(f"{META}active_intent"):
+                    about["intent"] = intent
+                if not begins and self.local.base.message_count:
+                    about[CONTINUES] = True
             slot = self.local.append(dump(message), at=at, about=about)
             if slot is not None:
-                identity = message.get("tracking_id") or ""
-                self._turn_slots.setdefault(identity, []).append(slot)
+                self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
@@ -303,12 +271,11 @@ class AgentConversation:
             entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
-            changed = {name: data for name, data in entries.items() if self._given.get(name) != data}
-            changed |= {name: dump([]) for name in self._given.keys() - entries.keys() if name.startswith(STATE)}
-            self._given = entries
-            self._captured = entries, notes
+            changed = {name: load(data) for name, data in entries.items() if self._given.get(name) != data}
+            changed |= {name: [] for name in self._given.keys() - entries.keys() if name.startswith(STATE)}
+            self._given, self._captured = entries, (entries, notes)
             if changed:
-                local.set_states({name: load(data) for name, data in changed.items()})
+                local.set_states(changed)
             if notes is not None:
                 local.set_notes(load(notes))
 
@@ -348,7 +315,7 @@ class AgentConversation:
             return self.local.has_news or has_ended or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Return the agent's new history if other processes have changed or deleted the conversation.
+        """Begin a turn. Return the agent's new history if other processes have changed or deleted the conversation.
 
         Args:
             live: The agent's present history. Its unchanged messages are returned as the same objects.
@@ -356,18 +323,16 @@ class AgentConversation:
         Returns:
             The new history. None if nothing has changed, or if a new message cannot be read now.
         """
+        self._turn_slots = {}
         if not self.has_news:
             return None
         self.hold.complete()
         with self.lock:
             local = self.local
-            if self._resets == local.resets and any(
-                local.message(slot) is None for slot in local.window if slot not in local.view
-            ):
-                return None
             if self._resets != local.resets:
-                self._last, self._announced = None, {}
-            self._resets = local.resets
+                self._last, self._announced, self._resets = None, {}, local.resets
+            elif any(local.message(slot) is None for slot in local.window if slot not in local.view):
+                return None
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
             self._given = given_entries(local.states)
@@ -490,6 +455,60 @@ class AgentConversation:
                 entry = LogEntry(len(entries) + 1, turn_number, at, message, slot, turn.redacted.get(number, 0), turn.about)
                 entries.append(entry)
         return entries, sum(len(turn.messages) for turn in log.values())
+
+    def stats(self, agent: Agent | None) -> SessionStats:
+        """Return figures of the conversation, such as the number of turns and messages.
+
+        Args:
+            agent: The agent of the conversation; None if it is not in this process.
+        """
+        usage = getattr(agent.conversation_manager, "usage", None) if agent else None
+        used = usage(agent) if callable(usage) else {}
+        now, saver, hold = self.tiers.clock(), self.saver, self.hold
+        hot, hot_error, hot_failures = _state_of(None if hold.hot is None else saver.hot_health)
+        durable, durable_error, durable_failures = _state_of(None if hold.durable is None else saver.durable_health)
+        with self.lock:
+            local, created = self.local, self.local.base.created
+            unchanged = [slot for slot in local.window if slot.key is not None and slot.body is None]
+            times = (local.time(slot) for slot in unchanged)
+            return SessionStats(
+                turns=local.turn_count,
+                messages=local.message_count,
+                window_messages=len(agent.messages) if agent else len(local.window),
+                left_messages=max(0, local.message_count - len(unchanged)),
+                unsaved_messages=local.unsaved_messages,
+                dropped_messages=local.dropped,
+                possible_loss=self.possible_loss,
+                hot=hot,
+                hot_error=hot_error,
+                hot_failures=hot_failures,
+                durable=durable,
+                durable_error=durable_error,
+                durable_failures=durable_failures,
+                tokens=used.get("tokens"),
+                budget=used.get("budget"),
+                left=used.get("left"),
+                age=max(0.0, now - created) if created else 0.0,
+                oldest_turn_age=next((max(0.0, now - at) for at in times if at is not None), None),
+            )
+
+    # Forks of the process
+
+    def prepare_fork(self) -> None:
+        """Take the lock, so that no change is half made at a process fork."""
+        self.lock.acquire()
+
+    def end_fork(self) -> None:
+        """Release the lock in the parent process."""
+        self.lock.release()
+
+    def renew_after_fork(self) -> None:
+        """Begin with an empty record in the child of a process fork, so that it writes separately from its parent."""
+        self._connect()
+
+
+def _state_of(health: TierHealth | None) -> tuple[str, str, int]:
+    return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -> None:

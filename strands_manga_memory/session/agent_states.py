@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from strands import Agent, Snapshot
@@ -18,7 +19,7 @@ from strands_manga_memory.stores.encoding.codec import dump, load, trusted
 
 logger = logging.getLogger(__name__)
 
-INTERRUPTS, MODEL, CHECKPOINT, ORCHESTRATOR = "interrupts", "model", "checkpoint", "orchestrator"
+INTERRUPTS, MODEL, ORCHESTRATOR = "interrupts", "model", "orchestrator"
 
 STATE, META = "agent.", "meta."
 """Beginnings of the names of state entries: keys of ``agent.state``, and metadata."""
@@ -55,16 +56,13 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     Raises:
         ValueError: A state does not have the form that ``entries_of`` writes.
     """
-    found: dict[str, Any] = {}
     kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
     for name, value in kept.items():
         if not isinstance(value, list) or len(value) > 1:
             raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
+    found = {name: states[entry] for name, entry in _WHOLE.items() if entry in states}
     if kept:
         found["state"] = {key: value[0] for key, value in kept.items() if value}
-    for name, entry in _WHOLE.items():
-        if entry in states:
-            found[name] = states[entry]
     if notes is not None:
         found[_NOTES] = notes
     for name, value in found.items():
@@ -86,7 +84,7 @@ _T = TypeVar("_T")
 
 def take_states(agent: Agent) -> Mapping[str, Any]:
     """Return an agent's states without its messages, keyed as in a Strands snapshot."""
-    return _with_room(lambda: agent.take_snapshot(preset="session", exclude=["messages"])).data
+    return _with_room(partial(agent.take_snapshot, preset="session", exclude=["messages"])).data
 
 
 def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, Any], *, record: str) -> None:
@@ -101,17 +99,13 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
     Raises:
         CorruptRecordError: A state does not have the shape that Strands or a conversation manager writes.
     """
-    data = dict(states)
-    state, used = data.get("conversation_manager_state"), type(agent.conversation_manager).__name__
-    if state is not None and state.get("__name__") != used:
-        logger.warning(
-            "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state",
-            state.get("__name__"),
-            used,
-        )
-        del data["conversation_manager_state"]
+    data, used = dict(states), type(agent.conversation_manager).__name__
+    saved = data[_NOTES].get("__name__") if data.get(_NOTES) is not None else used
+    if saved != used:
+        logger.warning("saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state", saved, used)
+        del data[_NOTES]
     with trusted(record):
-        _with_room(lambda: agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})))
+        _with_room(partial(agent.load_snapshot, Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})))
     agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
 
@@ -140,10 +134,11 @@ def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None
     manager = agent.context_manager
     if manager is None or manager.stash is None or manager.stash_is_durable:
         return
-    wanted = references(agent.messages)
+    texts = [dump(message["content"]).decode() for message in agent.messages]
+    names = [name for text in texts for group in _REFERENCES.findall(text) for name in group.split(",")]
+    wanted, stash = {name.strip().rpartition("_")[0] for name in names}, manager.stash
     if not wanted:
         return
-    stash = manager.stash
     try:
         originals = [message for message in history() if wanted & {message.get("tracking_id"), *tool_result_ids(message)}]
     except StoreError as error:
@@ -154,7 +149,8 @@ def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None
         for message in originals:
             await stash.store_message(message)
 
-    _run(store())
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, store()).result()
 
 
 def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
@@ -165,17 +161,3 @@ def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], Non
     manager = agent.context_manager if agent is not None else None
     stash = manager.stash if manager is not None else None
     return None if stash is None else lambda: asyncio.run(stash.store_message(message))
-
-
-def references(messages: Iterable[Message]) -> set[str | None]:
-    """Return the ids (``toolUseId`` or ``tracking_id``) in the messages' references to Strands' stash of removed content."""
-    found: set[str | None] = set()
-    for message in messages:
-        for names in _REFERENCES.findall(dump(message["content"]).decode()):
-            found |= {name.strip().rpartition("_")[0] for name in names.split(",")}
-    return found
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work).result()

@@ -18,9 +18,8 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
-from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.health import TierHealth, cause_of
 from strands_manga_memory.telemetry import carried, missed
 

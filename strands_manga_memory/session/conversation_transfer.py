@@ -10,10 +10,6 @@ from typing import Any, Literal
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.session.agent_conversation import AgentConversation
-from strands_manga_memory.session.agent_states import ORCHESTRATOR
-from strands_manga_memory.session.places import Place
-from strands_manga_memory.session.protocol.agent_window import messages_of
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
 from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import (
@@ -26,8 +22,7 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     join,
 )
-from strands_manga_memory.session.tiers import Tiers, connect
-from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.session.tiers import Place, Tiers, connect
 
 Standing = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers. ``ended`` means that the conversation has expired or was deleted."""
@@ -59,70 +54,6 @@ class TransferredOrchestrator:
     """State of a Graph or Swarm, as returned by its ``serialize_state``, for a transfer between stores."""
 
     state: Mapping[str, Any]
-
-
-def standing_of(conversation: AgentConversation) -> Standing:
-    """Read a conversation, and return whether it is new, exists or has ended. Raises the errors of its ``open``."""
-    if conversation.open(inspect=True) is not None:
-        return "exists"
-    return "ended" if conversation.local.base.incarnation else "new"
-
-
-def store(conversation: AgentConversation, transferred: TransferredConversation | TransferredOrchestrator) -> Standing:
-    """Store a transferred conversation as a whole, unless a conversation with its key exists or has ended.
-
-    Returns:
-        ``new`` if the conversation was stored; ``exists`` or ``ended`` if nothing was stored.
-
-    Raises:
-        StoreUnavailableError: A tier does not answer. The conversation may have been stored.
-    """
-    standing = standing_of(conversation)
-    if standing != "new":
-        return standing
-    if isinstance(transferred, TransferredConversation):
-        _add(conversation, transferred)
-    else:
-        conversation.set_entry(ORCHESTRATOR, transferred.state)
-    conversation.saver.is_closing = True
-    try:
-        conversation.saver.request_flush().result()
-    except ConflictError:
-        return "exists"  # another writer has just begun the conversation
-    return "new"
-
-
-def _add(conversation: AgentConversation, transferred: TransferredConversation) -> None:
-    with conversation.lock:
-        if transferred.created is not None:
-            conversation.local.base = replace(conversation.local.base, created=transferred.created)
-        for message, at in transferred.log:
-            conversation.add(message, at=at)
-        conversation.local.end_turn()
-        window = [message for message, _ in transferred.log] if transferred.window is None else transferred.window
-        conversation.capture(window, transferred.states)
-        if transferred.metadata:
-            conversation.set_meta(transferred.metadata)
-
-
-def taken_out(conversation: AgentConversation) -> TransferredConversation:
-    """Return the content of an opened conversation, to be stored elsewhere."""
-    with conversation.lock:
-        created, meta = conversation.local.base.created, conversation.meta
-        window = messages_of(conversation.local.window, conversation.local.message)
-    return TransferredConversation(
-        log=[(entry.message, entry.at) for entry in conversation.history()],
-        window=window,
-        states=conversation.snapshot,
-        metadata=meta,
-        created=created,
-    )
-
-
-def orchestrator_taken_out(conversation: AgentConversation) -> TransferredOrchestrator | None:
-    """Return the stored state of a Graph or Swarm; None if no state is stored."""
-    states = conversation.local.states
-    return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
 
 
 def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[str, Any]) -> None:

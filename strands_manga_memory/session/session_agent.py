@@ -14,7 +14,6 @@ from typing import Any
 from strands import Agent
 from strands.hooks import AfterInvocationEvent
 from strands.middleware import InvokeModelContext
-from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
 from strands_manga_memory.attachments import attachments
@@ -22,30 +21,19 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import calls_tools, for_model, is_message, is_repair
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import (
-    CHECKPOINT,
     refill_stash,
     restore_agent,
     stash_replacement,
     take_states,
 )
 from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
+from strands_manga_memory.session.ttl import gaps_of
+from strands_manga_memory.telemetry import RETURN, note
 
 logger = logging.getLogger(__name__)
 
 _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short turn
 """Seconds after which the messages of a running turn are saved."""
-
-
-def check_supported(agent: object) -> None:
-    """Check that the turns of an agent can be saved one by one.
-
-    Raises:
-        ValueError: The agent is not a Strands ``Agent``, or allows reentrant invocations.
-    """
-    if not isinstance(agent, Agent):
-        raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
-    if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
-        raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
@@ -63,8 +51,6 @@ class SessionAgent:
         conversation: The agent's conversation.
         in_turn: Whether the agent is being invoked.
     """
-
-    __slots__ = ("_agent", "_initial_states", "_unsettled", "conversation", "in_turn")
 
     def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
         self._agent = weakref.ref(agent)
@@ -152,11 +138,11 @@ class SessionAgent:
             self._restore(agent, messages, built)
             await asyncio.to_thread(self._give_back_stash, agent)
         self.in_turn = True
-        now, used = conversation.tiers.clock(), conversation.local.base.last_used
-        away = now - used if used else None
-        conversation.begin_turn()
-        if away is not None:
-            conversation.tiers.returned(away, now)
+        tiers, used = conversation.tiers, conversation.local.base.last_used
+        if used:
+            now = tiers.clock()
+            gaps_of(tiers.writer, tiers.durable).add(now - used, now)
+            note(RETURN, now - used)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
@@ -211,12 +197,8 @@ class SessionAgent:
         """Save the turn that has ended."""
         await self._settle()
         self._capture(event.agent)
-        reason = event.result.stop_reason if event.result is not None else None
-        if reason == "checkpoint":
-            messages = event.agent.messages
-            if messages:
-                self.conversation.set_entry(CHECKPOINT, {"after": messages[-1].get("tracking_id")})
-        await saved(self.conversation.saver, self.conversation.saver.request(flush=reason in ("interrupt", "checkpoint")))
+        reason, saver = event.result.stop_reason if event.result is not None else None, self.conversation.saver
+        await saved(saver, saver.request(flush=reason in ("interrupt", "checkpoint")))
 
     # State between turns
 

@@ -7,25 +7,27 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.session.places import (
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
+from strands_manga_memory.session.tiers import (
     BUCKETS,
     TOMBSTONE,
     ExpiryEntry,
     ExpiryIndex,
     Place,
+    Tiers,
+    connect,
     directory_key,
     due_key,
     finalized_key,
 )
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
-from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
-from strands_manga_memory.session.tiers import Tiers, connect
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec, load
 from strands_manga_memory.stores.health import cause_of
@@ -105,21 +107,15 @@ class EndedConversation:
 
         Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL has deleted the record.
         """
-        if self.hold.durable is None:
-            return []
-        record = self.record
-        lowest = max(1, record.carries_from)
-        return [
-            number
-            for number in self.hold.durable.incarnations()
-            if number >= lowest and (number < record.incarnation or not record.incarnation)
-        ]
+        first, present = max(1, self.record.carries_from), self.record.incarnation
+        numbers = [] if self.hold.durable is None else self.hold.durable.incarnations()
+        return [number for number in numbers if number >= first and (number < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
         """Yield the transcripts of all expired runs of the conversation (incarnations), then of the present run."""
-        if self.hold.durable is not None:
-            for number in self.ended_incarnations:
-                yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
+        for number in self.ended_incarnations:
+            assert self.hold.durable is not None  # noqa: S101 - it has them
+            yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
@@ -187,7 +183,6 @@ class SessionSweeper:
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
         clock: Seconds since 1970.
-        is_cache: Returns whether a name in the hot tier is cached data, not a conversation. Expired cached data is dropped.
         lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; must be longer than a
             finalizer takes.
 
@@ -204,14 +199,13 @@ class SessionSweeper:
         ttl: TtlPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.time,
-        is_cache: Callable[[str], bool] = lambda name: name.count("/") > 1,
         lease: float = 60.0,
     ) -> None:
         if not lease > 0:
             raise ValueError(f"lease must be a positive number of seconds, got {lease!r:.80}")
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
-        self._finalizer, self._is_cache, self._lease = finalizer, is_cache, lease
+        self._finalizer, self._lease = finalizer, lease
         self._index = None if durable is None else ExpiryIndex(durable)
         self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
 
@@ -244,7 +238,7 @@ class SessionSweeper:
         if claimed is None:
             return False
         expect = claimed.epoch, claimed.version
-        if self._is_cache(name):
+        if name.count("/") > 1:  # cached data, not a conversation
             hot.drop(name, expect=expect)
             return False
         return _tried(partial(self._finish, hot, name, expect))
@@ -260,10 +254,9 @@ class SessionSweeper:
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)
-        if self._tiers.durable is None:
+        if conversation.hold.durable is None:
             return hot.drop(name, expect=expect)
-        if conversation.hold.durable is not None:
-            self._mark(conversation.place, conversation.hold.durable)
+        self._mark(conversation.place, conversation.hold.durable)
         return conversation.hold.empty_hot()
 
     # The durable tier
@@ -271,16 +264,10 @@ class SessionSweeper:
     def _sweep_durable(self, limit: int) -> int:
         if self._index is None:
             return 0
-        finished = looked = 0
-        now = self._tiers.clock()
-        for entry in self._index.due(now, start=_random.randrange(BUCKETS)):
-            if looked >= limit:
-                break
-            if not self._index.claim(entry, now=now, lease=self._lease):
-                continue
-            looked += 1
-            finished += _tried(partial(self._look, entry, self._index))
-        return finished
+        index, now = self._index, self._tiers.clock()
+        due = index.due(now, start=_random.randrange(BUCKETS))
+        claimed = (entry for entry in due if index.claim(entry, now=now, lease=self._lease))
+        return sum(_tried(partial(self._look, entry, index)) for entry in islice(claimed, limit))
 
     def _look(self, entry: ExpiryEntry, index: ExpiryIndex) -> bool:
         due, is_finalized = self._attend(entry)

@@ -3,213 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any
 
 from strands import Agent
 from strands.types.content import Message
-from strands.types.session import SessionMessage
 
 from strands_manga_memory.arguments import whole
+from strands_manga_memory.attachments import attachments
 from strands_manga_memory.deadline import in_thread
-from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.scope import ConversationScope, checked_id
-from strands_manga_memory.session.agent_conversation import AgentConversation, LogPosition
+from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
+from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
+from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats
+from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import wait_for
 from strands_manga_memory.session.conversation_transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
     fork,
-    orchestrator_taken_out,
     rewind,
-    standing_of,
-    store,
-    taken_out,
 )
-from strands_manga_memory.session.places import Kind
-from strands_manga_memory.session.session_members import SessionMembers
-from strands_manga_memory.session.tiers import Tiers
+from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
+from strands_manga_memory.session.session_agent import SessionAgent
+from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition, LogRepository
+from strands_manga_memory.session.tiers import Kind, Place, Tiers, is_in_hot, member_ids, members, tombstone_key, unlist
 from strands_manga_memory.stores.encoding.codec import dump, load
 from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
-from strands_manga_memory.stores.health import TierHealth
-
-
-class SessionStats(TypedDict):
-    """Figures of one conversation.
-
-    Attributes:
-        turns: Number of turns so far. A turn is one request of the user.
-        messages: Number of messages in the log.
-        window_messages: Number of messages in the agent's history.
-        left_messages: Number of messages in the log that the history does not have, or has in an edited form.
-        unsaved_messages: Number of messages that no tier has confirmed.
-        dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
-        possible_loss: Whether unflushed turns may be lost, because the hot tier was empty or silent when this process read it.
-        hot: State of the hot tier: ``up``, ``down`` or ``none``.
-        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
-        hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
-        durable: State of the durable tier: ``up``, ``down`` or ``none``.
-        durable_error: Reason why the durable tier is down; empty if the tier is up.
-        durable_failures: Number of times that the durable tier did not answer, or refused a request, in this process.
-        tokens: Tokens of the history; None if the conversation manager does not count them.
-        budget: Token budget of the history; None if the conversation manager has none.
-        left: Remaining tokens of the budget; None without a budget.
-        age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history was logged; None if there is none.
-    """
-
-    turns: int
-    messages: int
-    window_messages: int
-    left_messages: int
-    unsaved_messages: int
-    dropped_messages: int
-    possible_loss: bool
-    hot: str
-    hot_error: str
-    hot_failures: int
-    durable: str
-    durable_error: str
-    durable_failures: int
-    tokens: int | None
-    budget: int | None
-    left: int | None
-    age: float
-    oldest_turn_age: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class HistoryPage:
-    """Page of a conversation's log.
-
-    Attributes:
-        records: The messages in order. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
-        next: Argument ``after`` of ``history_page`` to get earlier messages; None if this page has the first message.
-    """
-
-    records: tuple[dict[str, Any], ...]
-    next: str | None = None
-
-
-def stats_of(conversation: AgentConversation, agent: Agent | None) -> SessionStats:
-    """Return figures of a conversation, such as the number of turns and messages.
-
-    Args:
-        conversation: The conversation.
-        agent: The agent of the conversation; None if it is not in this process.
-    """
-    usage = getattr(agent.conversation_manager, "usage", None) if agent else None
-    used = usage(agent) if callable(usage) else {}
-    now, saver, local = conversation.tiers.clock(), conversation.saver, conversation.local
-    hot, hot_error, hot_failures = _standing(None if conversation.hold.hot is None else saver.hot_health)
-    durable, durable_error, durable_failures = _standing(None if conversation.hold.durable is None else saver.durable_health)
-    with conversation.lock:
-        window, base = local.window, local.base
-        unchanged = [slot for slot in window if slot.key is not None and slot.body is None]
-        times = (local.time(slot) for slot in unchanged)
-        messages = conversation.local.message_count
-        return SessionStats(
-            turns=conversation.local.turn_count,
-            messages=messages,
-            window_messages=len(agent.messages) if agent else len(window),
-            left_messages=max(0, messages - len(unchanged)),
-            unsaved_messages=local.unsaved_messages,
-            dropped_messages=local.dropped,
-            possible_loss=conversation.possible_loss,
-            hot=hot,
-            hot_error=hot_error,
-            hot_failures=hot_failures,
-            durable=durable,
-            durable_error=durable_error,
-            durable_failures=durable_failures,
-            tokens=used.get("tokens"),
-            budget=used.get("budget"),
-            left=used.get("left"),
-            age=max(0.0, now - base.created) if base.created else 0.0,
-            oldest_turn_age=next((max(0.0, now - at) for at in times if at is not None), None),
-        )
-
-
-def _standing(health: TierHealth | None) -> tuple[str, str, int]:
-    return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
-
-
-class LogRepository:
-    """Messages of a session, for packages that call methods of Strands' ``session_repository``, such as AG-UI.
-
-    Args:
-        session_id: The session.
-        members: The conversations of the session.
-        tiers: The session's stores.
-    """
-
-    def __init__(self, session_id: str, members: SessionMembers, tiers: Tiers) -> None:
-        self._session_id, self._members, self._tiers = session_id, members, tiers
-
-    def list_messages(
-        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
-    ) -> list[SessionMessage]:
-        """Return messages of an agent's log in order. The ``message_id`` is the sequence number.
-
-        Raises:
-            ValueError: ``session_id`` is another session.
-            StoreUnavailableError: The stored conversation cannot be read.
-        """
-        self._check(session_id)
-        slots = itertools.islice(self._members.log(agent_id), offset, None if limit is None else offset + limit)
-        return [
-            SessionMessage(message=slot.message, message_id=slot.seq, created_at=_text(slot.at), updated_at=_text(slot.at))
-            for slot in slots
-        ]
-
-    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message with the same ``message_id`` in the log and the agent's history. The old ``tracking_id`` stays.
-
-        Raises:
-            ValueError: ``session_id`` is another session, or there is no such message.
-            StoreUnavailableError: The stored conversation cannot be read.
-        """
-        self._check(session_id)
-        seq = session_message.message_id
-        logged = next(self._members.log(agent_id, after=seq - 1), None)
-        if logged is None or logged.seq != seq:
-            raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
-        message: Message = {**session_message.to_message()}
-        if logged.message.get("tracking_id"):
-            message["tracking_id"] = logged.message["tracking_id"]
-        self._members.redacted(logged.message)
-        conversation, slot = self._members.known_or_looked_at(agent_id), logged.slot
-        assert slot.key is not None  # noqa: S101 - an entry of the log has one
-        conversation.local.redact(slot.key, {slot.number: dump(message)})
-        wait_for(conversation.saver.request_flush(), self._tiers)
-
-    def _check(self, session_id: str) -> None:
-        if session_id != self._session_id:
-            raise ValueError(
-                f"session_id {session_id!r:.80} is not the session of this session manager, {self._session_id!r:.80}"
-            )
-
-
-def _text(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).isoformat()
-
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
 
 
 class StoredSession:
-    """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods."""
+    """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
+
+    Args:
+        session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user, tenant and agent.
+        tiers: The session's stores.
+
+    Attributes:
+        scope: ``ConversationScope`` of the session; None if only an id was given.
+        session_id: Id of the session; with a scope, its storage id.
+    """
 
     def __init__(self, session_id: str | ConversationScope, tiers: Tiers) -> None:
-        self._tiers, self._members = tiers, SessionMembers(session_id, tiers)
-        self.scope = self._members.scope
-        self.session_id = session_id if isinstance(session_id, str) else session_id.storage_session_id
+        self._tiers = tiers
+        self.scope: ConversationScope | None = None
+        self._ids: dict[str, Any] = {"session": session_id}
+        if isinstance(session_id, ConversationScope):
+            scope = self.scope = session_id
+            self._ids = {"session": scope.session_id, "user": scope.user_id, "tenant": scope.tenant}
+            self.session_id = scope.storage_session_id
+            self._storage_id = str(self.session_id)
+        else:
+            self.session_id, self._storage_id = session_id, encoded_id(checked_session_id(session_id))
+        self._conversations: dict[tuple[Kind, str], AgentConversation] = {}
+        self._agents: dict[str, SessionAgent] = {}
+        self._redaction_listeners: list[Callable[[str], None]] = []
+        attachments(tiers.writer).setdefault("sessions", weakref.WeakSet()).add(self)
 
     def exists(self, agent_id: str | None = None) -> bool:
         """Return whether a conversation of an agent is stored in a tier.
@@ -217,7 +72,7 @@ class StoredSession:
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
         """
-        return self._members.new("A", self._members.agent_id(agent_id)).open(inspect=True) is not None
+        return self._new("A", self._agent_id(agent_id)).open(inspect=True) is not None
 
     def delete_session(self) -> None:
         """Delete all conversations of this session from both tiers.
@@ -231,7 +86,27 @@ class StoredSession:
         Raises:
             StoreUnavailableError: A tier could not be reached; call it again.
         """
-        self._members.delete()
+        tiers, began = self._tiers, self._tiers.clock()
+        until = began + tiers.ttl.tombstone_seconds
+        places = {
+            self._place("A", self._agent_id(None)),
+            *(one.place for one in self._conversations.values()),
+        }
+        if tiers.durable is None:
+            if errors := self._delete(places):
+                raise errors[0]
+            return
+        # The listed conversations are deleted first. If the process dies here, no agent can continue in a deleted session.
+        places |= set(members(tiers.durable, self._storage_id))
+        waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
+        errors = self._delete(places)
+        # The tombstone gets the time before the deletions. With a later time, the tombstone would also delete a conversation
+        # that begins again after its own deletion.
+        put_group_tombstone(tiers.durable, tombstone_key(self._storage_id), now=began, until=until)
+        errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
+        if errors:
+            raise errors[0]
+        unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
@@ -251,7 +126,7 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name, owner = self._members.place("A", self._members.agent_id(agent_id)).conversation, uuid.uuid4().hex
+        name, owner = self._place("A", self._agent_id(agent_id)).conversation, uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
@@ -266,8 +141,7 @@ class StoredSession:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
         """
-        for logged in self._members.log(agent_id, after=after):
-            yield logged.message
+        yield from (entry.message for entry in self._log(agent_id, after=after))
 
     def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield the messages of an agent's log as dicts, in order.
@@ -279,8 +153,7 @@ class StoredSession:
             after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
         """
-        for logged in self._members.log(agent_id, after=after, last=last):
-            yield logged.record
+        yield from (entry.record for entry in self._log(agent_id, after=after, last=last))
 
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
         """Return a page of an agent's log. The first page has the last messages, and each further page has earlier messages.
@@ -297,12 +170,9 @@ class StoredSession:
             StoreUnavailableError: The stored conversation cannot be read.
         """
         whole("limit", limit, least=1)
-        members = self._members
-        entries, earlier = members.looked_at(agent_id).page(
-            limit=limit,
-            before=None if after is None else LogPosition.parse(after),
-            unsaved=members.in_use(agent_id),
-        )
+        before = None if after is None else LogPosition.parse(after)
+        in_use = next((conversation for _, conversation in self._in_process(self._agent_id(agent_id))), None)
+        entries, earlier = self._look_at(agent_id).page(limit=limit, before=before, unsaved=in_use)
         return HistoryPage(tuple(entry.record for entry in entries), None if earlier is None else str(earlier))
 
     history_page_async = in_thread(history_page)
@@ -325,10 +195,15 @@ class StoredSession:
             CorruptRecordError: A turn to copy cannot be read.
             StoreUnavailableError: A tier does not answer; nothing of the session has changed.
         """
-        id_ = self._members.agent_id(agent_id)
-        to, ids = self._members.in_session(session_id, id_)
-        self._members.save_in_process(id_, idle=False)
-        fork(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
+        id_ = self._agent_id(agent_id)
+        ids = {**self._ids, "session": session_id, "member": id_}
+        if self.scope is None:
+            storage = encoded_id(checked_session_id(session_id))
+        else:
+            storage = ConversationScope(self.scope.user_id, session_id, tenant=self.scope.tenant).storage_session_id
+        self._save_in_process(id_, idle=False)
+        to = Place.of(storage, "A", id_)
+        fork(self._place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
 
     fork_async = in_thread(fork)
 
@@ -353,10 +228,11 @@ class StoredSession:
             CorruptRecordError: A turn to keep cannot be read.
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
-        id_ = self._members.agent_id(agent_id)
-        self._members.save_in_process(id_, idle=True)
-        rewind(self._members.place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
-        self._members.refresh_in_process(id_)
+        id_ = self._agent_id(agent_id)
+        self._save_in_process(id_, idle=True)
+        rewind(self._place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        for _, conversation in self._in_process(id_):
+            conversation.saver.request_refresh().result()
 
     rewind_async = in_thread(rewind)
 
@@ -368,7 +244,7 @@ class StoredSession:
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
         """
-        conversation = self._members.known_or_looked_at(agent_id)
+        conversation = self._get_or_look_at(agent_id)
         with conversation.lock:
             local = conversation.local
             held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
@@ -382,7 +258,10 @@ class StoredSession:
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
-        return self._members.agent_ids()
+        found = {id_ for kind, id_ in self._conversations if kind == "A"}
+        if self._tiers.durable is not None:
+            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
+        return sorted(found)
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
         """Log messages of an agent that is not a Strands agent, and wait until they are saved.
@@ -398,18 +277,17 @@ class StoredSession:
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
             ConflictError: Someone else's change cannot be merged.
         """
-        members = self._members
-        id_ = members.agent_id(agent_id)
-        if members.live(id_) is not None:
+        id_ = self._agent_id(agent_id)
+        if self._live(id_) is not None:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own messages")
-        conversation = members.known_or_looked_at(id_)
+        conversation = self._get_or_look_at(id_)
         with conversation.lock:
             for message in messages:
                 conversation.add({**message, "tracking_id": str(uuid.uuid4())})
             conversation.local.end_turn()
             if keep is not None:
                 conversation.local.set_view(conversation.local.view[-keep:] if keep > 0 else ())
-        members.conversations["A", id_] = conversation
+        self._conversations["A", id_] = conversation
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
@@ -422,8 +300,14 @@ class StoredSession:
             StoreUnavailableError: The stored conversation cannot be read.
             CorruptRecordError: A stored record is damaged.
         """
-        conversation = self._members.new("A", self._members.agent_id(agent_id))
-        return taken_out(conversation) if standing_of(conversation) == "exists" else None
+        conversation = self._new("A", self._agent_id(agent_id))
+        window = conversation.open(inspect=True)
+        if window is None:
+            return None
+        with conversation.lock:
+            created, metadata = conversation.local.base.created, conversation.meta
+        log, states = [(entry.message, entry.at) for entry in conversation.history()], conversation.snapshot
+        return TransferredConversation(log=log, window=window, states=states, metadata=metadata, created=created)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
         """Return the state of a Graph or Swarm, to be stored elsewhere by ``transfer``; None if no state is stored.
@@ -432,8 +316,9 @@ class StoredSession:
             StoreUnavailableError: The stored state cannot be read.
             CorruptRecordError: A stored record is damaged.
         """
-        conversation = self._members.new("M", id_, keeps_window=False)
-        return orchestrator_taken_out(conversation) if standing_of(conversation) == "exists" else None
+        conversation = self._new("M", id_)
+        states = {} if conversation.open(inspect=True) is None else conversation.local.states
+        return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
 
     def transfer(self, transferred: TransferredConversation | TransferredOrchestrator, id_: str) -> Standing:
         """Store a conversation of another session manager, unless a conversation exists here already.
@@ -452,37 +337,56 @@ class StoredSession:
             CorruptRecordError: A stored record is damaged.
             ValueError: The id is not allowed, or a Strands agent of this manager has it.
         """
-        is_agent, members = isinstance(transferred, TransferredConversation), self._members
-        if is_agent and members.live(id_) is not None:
+        is_agent = isinstance(transferred, TransferredConversation)
+        if is_agent and self._live(id_) is not None:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
-        # A conversation that only one tier has must not count as new while that tier is down.
-        standing = standing_of(members.new(kind, id_, keeps_window=is_agent, is_strict=True))
-        if standing != "new":
-            return standing
         tiers = self._tiers if self._tiers.durable is None else dataclasses.replace(self._tiers, hot=None)
-        return store(members.new(kind, id_, keeps_window=is_agent, tiers=tiers, is_strict=True), transferred)
+        # A conversation that only one tier has must not count as new while that tier is down.
+        for conversation in (self._new(kind, id_, tiers=one, is_strict=True) for one in (self._tiers, tiers)):
+            if conversation.open(inspect=True) is not None:
+                return "exists"
+            if conversation.local.base.incarnation:
+                return "ended"
+        with conversation.lock:
+            if isinstance(transferred, TransferredConversation):
+                if transferred.created is not None:
+                    conversation.local.base = dataclasses.replace(conversation.local.base, created=transferred.created)
+                for message, at in transferred.log:
+                    conversation.add(message, at=at)
+                conversation.local.end_turn()
+                window = [message for message, _ in transferred.log] if transferred.window is None else transferred.window
+                conversation.capture(window, transferred.states)
+                conversation.set_meta(transferred.metadata)
+            else:
+                conversation.set_entry(ORCHESTRATOR, transferred.state)
+        conversation.saver.is_closing = True
+        try:
+            conversation.saver.request_flush().result()
+        except ConflictError:
+            return "exists"  # another writer has just begun the conversation
+        return "new"
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return figures of an agent's conversation. The time to live does not restart."""
-        return stats_of(self._members.known_or_looked_at(agent_id), self._members.live(self._members.agent_id(agent_id)))
+        return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
         """Return figures of each agent's conversation that this manager uses, without I/O."""
-        open_ = self._members.conversations.copy().items()
-        return [stats_of(conversation, self._members.live(id_)) for (kind, id_), conversation in open_ if kind == "A"]
+        in_use = self._conversations.copy().items()
+        return [conversation.stats(self._live(id_)) for (kind, id_), conversation in in_use if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return the metadata of an agent's conversation: user, values that ``set_metadata`` stored, and counters."""
-        conversation = self._members.known_or_looked_at(agent_id)
-        if not conversation.local.is_dirty:
-            conversation = self._members.looked_at(agent_id)
+        conversation = self._conversations.get(("A", self._agent_id(agent_id)))
+        if conversation is None or not conversation.local.is_dirty:
+            conversation = self._look_at(agent_id)
         with conversation.lock:
             base, now = conversation.local.base, self._tiers.clock()
             values = conversation.local.turn_count, base.created or now, base.last_used or now
-            counters = dict(zip(COUNTERS, values, strict=True))
-            return {**({} if self.scope is None else {"user": self.scope.user_id}), **conversation.meta, **counters}
+            user = {} if self.scope is None else {"user": self.scope.user_id}
+            return {**user, **conversation.meta, **dict(zip(COUNTERS, values, strict=True))}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
         """Store metadata of an agent's conversation, such as the locale or an active intent, and wait until they are saved.
@@ -496,15 +400,121 @@ class StoredSession:
                 raise ValueError(f"{name} is counted here and cannot be set; the counters are {', '.join(COUNTERS)}")
             if is_nested_deeper(value, MOST_LEVELS) or not is_json(value, bits=1 << 20):
                 raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
-        conversation = self._members.known_or_looked_at(agent_id)
+        conversation = self._get_or_look_at(agent_id)
         conversation.set_meta(fields)
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     @property
     def session_repository(self) -> LogRepository:
         """Access to the log for packages that expect Strands' ``RepositorySessionManager``."""
-        return LogRepository(self.session_id, self._members, self._tiers)
+        return LogRepository(self.session_id, self.records, self._correct)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with the ``tracking_id`` of each message that is redacted or corrected from now on."""
-        self._members.redaction_listeners.append(listener)
+        self._redaction_listeners.append(listener)
+
+    # Conversations of the session's agents and orchestrators
+
+    def _agent_id(self, agent_id: str | None) -> str:
+        """Return a checked agent id or, if None is given, the default agent id.
+
+        The default is the agent id of the session's ``ConversationScope``. If the session has only an id, the default is the id
+        of the only agent in use or, with no or several agents, ``default``.
+        """
+        if agent_id is not None:
+            return checked_id("agent_id", agent_id)
+        if self.scope is not None:
+            return self.scope.agent_id
+        in_use = [id_ for kind, id_ in self._conversations if kind == "A"]
+        return in_use[0] if len(in_use) == 1 else "default"
+
+    def _place(self, kind: Kind, id_: str) -> Place:
+        return Place.of(self._storage_id, kind, id_)
+
+    def _new(self, kind: Kind, id_: str, *, tiers: Tiers | None = None, is_strict: bool = False) -> AgentConversation:
+        """Return a new object for a conversation, without reading the conversation.
+
+        Args:
+            kind: Kind of the conversation.
+            id_: Id of the agent or orchestrator.
+            tiers: Stores to use instead of the session's stores.
+            is_strict: Whether an unanswered request, or another writer's change before a save, is an error.
+        """
+        ids, place = {**self._ids, "member": id_}, self._place(kind, id_)
+        return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)
+
+    def _look_at(self, agent_id: str | None) -> AgentConversation:
+        """Read an agent's conversation from the tiers, and return it."""
+        conversation = self._new("A", self._agent_id(agent_id))
+        conversation.open(inspect=True)
+        return conversation
+
+    def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
+        """Return an agent's conversation from this session manager; read it from the tiers if it is not there."""
+        return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
+
+    def _live(self, agent_id: str) -> Agent | None:
+        """Return the Strands agent with this id; None if there is none, or the agent is no longer used."""
+        return self._agents[agent_id].agent if agent_id in self._agents else None
+
+    def _log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
+        """Yield the messages of an agent's log in order, including unsaved messages of this manager."""
+        unsaved = self._conversations.get(("A", self._agent_id(agent_id)))
+        yield from self._look_at(agent_id).history(after=after, last=last, unsaved=unsaved)
+
+    def _correct(self, agent_id: str, seq: int, message: Message) -> None:
+        """Replace the message with the sequence number ``seq`` in an agent's log, except for its ``tracking_id``."""
+        entry = next(self._log(agent_id, after=seq - 1), None)
+        if entry is None or entry.seq != seq or entry.slot.key is None:
+            raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
+        if entry.message.get("tracking_id"):
+            message = {**message, "tracking_id": entry.message["tracking_id"]}
+        self._notify_redacted(entry.message)
+        conversation = self._get_or_look_at(agent_id)
+        conversation.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
+        wait_for(conversation.saver.request_flush(), self._tiers)
+
+    def _notify_redacted(self, message: Message) -> None:
+        if id_ := message.get("tracking_id"):
+            for listener in self._redaction_listeners:
+                listener(id_)
+
+    def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
+        """Save and flush an agent's unsaved changes in all session managers of this process.
+
+        Args:
+            agent_id: The agent.
+            idle: Whether to raise an error if the agent is being invoked.
+
+        Raises:
+            ConflictError: ``idle`` is True, and the agent is being invoked.
+            StoreUnavailableError: A tier did not store all changes.
+        """
+        for live, conversation in self._in_process(agent_id):
+            if idle and live is not None and live.agent is not None and live.in_turn:
+                raise ConflictError(f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after its end")
+            if live is not None:
+                live.capture_between_turns()
+            if conversation.saver.is_unsaved():
+                conversation.saver.request_flush().result()
+
+    def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
+        """Yield an agent's conversation in each session manager of this process, with its ``SessionAgent`` if there is one."""
+        place = self._place("A", agent_id)
+        for session in list(attachments(self._tiers.writer)["sessions"]):
+            live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
+            if held is not None and held.place == place:
+                yield live, held
+
+    def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
+        """Delete conversations, and return the errors of tiers that did not answer."""
+        errors = []
+        in_use = {conversation.place: conversation for conversation in self._conversations.values()}
+        for place in places:
+            conversation = in_use.get(place) or AgentConversation(place, self._tiers, ids=self._ids)
+            try:
+                self._tiers.writer.submit(place, conversation.hold.delete).result()
+                conversation.saver.error = None
+            except StoreUnavailableError as error:
+                errors.append(error)
+        return errors

@@ -23,6 +23,7 @@ from strands.hooks import (
 )
 from strands.middleware import InvokeModelStage
 from strands.session import SessionManager
+from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
 from strands_manga_memory.messages.tool_results import ToolResultSeparator
@@ -30,7 +31,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_for
-from strands_manga_memory.session.session_agent import SessionAgent, check_supported, render_request
+from strands_manga_memory.session.session_agent import SessionAgent, render_request
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -106,6 +107,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             max_unsaved=max_unsaved,
         )
         super().__init__(session_id, tiers)
+        self._prefetched: dict[str, tuple[AgentConversation, list[Message] | None]] = {}
 
     def __repr__(self) -> str:
         rules = f"flush_every={self._tiers.flush_every}, refresh={self._tiers.refresh!r}"
@@ -128,7 +130,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._members.agent(event.agent).before_turn(event.agent)
+        await self._agent(event.agent).before_turn(event.agent)
 
     def _initialized(self, event: AgentInitializedEvent[Agent]) -> None:
         self.initialize(event.agent)
@@ -137,21 +139,21 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self.initialize_multi_agent(event.source)
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._members.agent(event.agent).append(event.message, event.agent)
+        self._agent(event.agent).append(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        self._members.agent(event.agent).turn_ended()
+        self._agent(event.agent).turn_ended()
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        conversation = self._members.run(event.source.id)
+        conversation = self._run(event.source.id)
         conversation.saver.check()
         conversation.take_over([])
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        await self._members.agent(event.agent).after_turn(event)
+        await self._agent(event.agent).after_turn(event)
 
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
-        conversation = self._members.run(event.source.id)
+        conversation = self._run(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
 
@@ -162,11 +164,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             StoreUnavailableError: The stored conversation cannot be read.
             CorruptRecordError: A stored record is damaged.
         """
-        id_ = self._members.agent_id(agent_id)
-        self._members.prefetched[id_] = await asyncio.to_thread(self._opened, id_)
+        id_ = self._agent_id(agent_id)
+        self._prefetched[id_] = await asyncio.to_thread(self._opened, id_)
 
     def _opened(self, agent_id: str) -> tuple[AgentConversation, list[Message] | None]:
-        conversation = self._members.new("A", agent_id)
+        conversation = self._new("A", agent_id)
         return conversation, conversation.open()
 
     # Strands' session interface
@@ -179,24 +181,26 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             CorruptRecordError: A stored record is damaged.
             ValueError: The agent is bidirectional, allows reentrant invocations, or has the id of another agent here.
         """
-        check_supported(agent)
-        members = self._members
-        if members.live(agent.agent_id) not in (None, agent):
+        if not isinstance(agent, Agent):
+            raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
+        if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
+            raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
+        if self._live(agent.agent_id) not in (None, agent):
             raise ValueError(f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give each its own")
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
         else:  # no conversation manager of this package, which would render the requests
             agent.add_middleware(InvokeModelStage.Input, render_request)
-        prefetched = members.prefetched.pop(agent.agent_id, None)
-        conversation, messages = prefetched or self._opened(agent.agent_id)
+        is_read = agent.agent_id in self._prefetched
+        conversation, messages = self._prefetched.pop(agent.agent_id) if is_read else self._opened(agent.agent_id)
         live = SessionAgent(agent, conversation)
         live.begin(agent, messages)
-        members.conversations["A", agent.agent_id] = conversation
-        members.agents[agent.agent_id] = live
+        self._conversations["A", agent.agent_id] = conversation
+        self._agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
         """Add a message to the agent's conversation. It is saved with the running turn or, between turns, at once."""
-        live = self._members.agent(agent)
+        live = self._agent(agent)
         live.append(message, agent)
         if not live.in_turn:
             self._save_now(live)
@@ -207,9 +211,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         The call waits until the redacted message is stored. After ``durable_deadline``, it is stored in the background. On an
         event loop, the call returns at once, and the agent's next hook waits. Nothing stored later has the original message.
         """
-        live = self._members.agent(agent)
+        live = self._agent(agent)
         futures = live.redact(redact_message)
-        self._members.redacted(redact_message)
+        self._notify_redacted(redact_message)
         for future in futures:
             if is_on_event_loop():
                 live.settle_later(future)
@@ -222,22 +226,22 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         During a turn, the state is saved with the turn. Between turns, the call waits until the state is saved: at most
         ``hot_deadline`` on an event loop, and ``durable_deadline`` elsewhere.
         """
-        live = self._members.agent(agent)
+        live = self._agent(agent)
         if not live.in_turn:
             live.capture_between_turns()
             self._save_now(live)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm, or begin its conversation."""
-        conversation = self._members.new("M", source.id, keeps_window=False)
+        conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
             with trusted(conversation.place.conversation):
                 source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
-        self._members.conversations["M", source.id] = conversation
+        self._conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm, and wait until it is saved."""
-        wait_for(_request_run_save(source, self._members.run(source.id)), self._tiers)
+        wait_for(_request_run_save(source, self._run(source.id)), self._tiers)
 
     # Methods for users
 
@@ -249,20 +253,38 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             ConflictError: Another writer's change cannot be merged with the unsaved ones.
         """
         futures = []
-        for (kind, id_), conversation in self._members.conversations.copy().items():
-            if kind == "A" and id_ in self._members.agents:
-                self._members.agents[id_].capture_between_turns()
+        for (kind, id_), conversation in self._conversations.copy().items():
+            if kind == "A" and id_ in self._agents:
+                self._agents[id_].capture_between_turns()
             futures.append(conversation.saver.request_flush())
         for future in futures:
             future.result()
 
     def close(self) -> None:
         """Flush all changes, and mark the durable copy as complete (no turn is missing). The manager can still be used."""
-        for conversation in self._members.conversations.copy().values():
+        for conversation in self._conversations.copy().values():
             conversation.saver.is_closing = True
         self.flush()
 
     # Internals
+
+    def _agent(self, agent: Agent) -> SessionAgent:
+        """Return the ``SessionAgent`` of a Strands agent. Raises ``ValueError`` if this manager does not know the agent."""
+        if agent.agent_id not in self._agents:
+            raise ValueError(
+                f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
+                "give it to Agent(session_manager=...), or call initialize(agent) first"
+            )
+        return self._agents[agent.agent_id]
+
+    def _run(self, id_: str) -> AgentConversation:
+        """Return the conversation that holds the state of a Graph or Swarm. Raises ``ValueError`` if its id is not known."""
+        if ("M", id_) not in self._conversations:
+            raise ValueError(
+                f"id {id_!r:.80} is not known to this session manager: "
+                "give it to the Graph or Swarm as session_manager, or call initialize_multi_agent(source) first"
+            )
+        return self._conversations["M", id_]
 
     def _save_now(self, live: SessionAgent) -> None:
         wait_for(live.conversation.saver.request(), self._tiers)

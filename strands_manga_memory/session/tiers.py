@@ -1,24 +1,287 @@
-"""Stores and saving rules of a session manager, and the connection of conversations to the stores."""
+"""Stores of a session manager, storage keys of conversations in them, and the two indexes that list conversations.
+
+The directory lists a user's sessions. The expiry index lists the times when sweepers check conversations.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
-from strands_manga_memory.session.places import FIRST_LOOK, ExpiryIndex, Place, directory_entry, directory_key, tombstone_key
+from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
-from strands_manga_memory.session.ttl import TtlPolicy, gaps_of
+from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.table import Item, Table
+from strands_manga_memory.stores.hot import DELETED, HotStore
+from strands_manga_memory.stores.table import Condition, Item, Key, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
-from strands_manga_memory.telemetry import RETURN, note
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["A", "M"]
+"""Kind of a conversation. ``A``: conversation of an agent. ``M``: state of a Graph or Swarm (orchestrator)."""
+
+TOMBSTONE = "#TOMBSTONE"
+"""Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Storage key of a conversation.
+
+    Attributes:
+        session: Storage id of the session, escaped.
+        member: Kind and escaped id of the agent or orchestrator, such as ``A:default``.
+    """
+
+    session: str
+    member: str
+
+    @classmethod
+    def of(cls, session: str, kind: Kind, id_: str) -> Place:
+        """Return the storage key of an agent's or orchestrator's conversation.
+
+        Args:
+            session: Storage id of the session.
+            kind: Kind of the conversation.
+            id_: Id of the agent or orchestrator, not escaped.
+        """
+        return cls(session, f"{kind}:{encoded_id(id_)}")
+
+    @classmethod
+    def named(cls, conversation: str) -> Place:
+        """Parse a storage key from the conversation's name in the hot tier."""
+        return cls(*conversation.rsplit("/", 1))
+
+    @property
+    def conversation(self) -> str:
+        """Name of the conversation in the hot tier."""
+        return f"{self.session}/{self.member}"
+
+
+def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the key of a session's entry in its user's directory; None if the session has no user."""
+    if not ids.get("user"):
+        return None
+    tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
+    return f"user/{tenant}:{encoded_id(ids['user'])}", session
+
+
+def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
+    """Return a session's entry in its user's directory; None if the session has no user."""
+    key = directory_key(session, ids)
+    if key is None:
+        return None
+    return {"session_id": key[0], "sk": key[1], **{name: ids.get(name) for name in ("session", "user", "tenant")}}
+
+
+def members(table: Table, session: str) -> Iterator[Place]:
+    """Yield the storage keys of all conversations of a session in a table, including damaged and deleted ones."""
+    for row in table.query(session, attributes=[]):
+        if str(row["sk"]).endswith("#HEAD"):
+            yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
+
+
+def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the kind and the id of each agent and orchestrator in a session, except deleted ones."""
+    for row in table.query(session, attributes=["member"]):
+        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+            yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
+
+
+def tombstone_key(partition: str) -> Key:
+    """Return the key of a session's or user's tombstone.
+
+    Args:
+        partition: The session, or the directory of the user.
+    """
+    return partition, TOMBSTONE
+
+
+BUCKETS = 16
+"""Number of partitions of the expiry index."""
+
+FIRST_LOOK = 1800.0
+"""Seconds from a conversation's first write to the durable tier to its first check by a sweeper."""
+
+_IDS = ("session", "user", "tenant", "member")
+
+
+@dataclass(frozen=True)
+class ExpiryEntry:
+    """Entry of a conversation in the expiry index.
+
+    Args:
+        place: Storage key of the conversation.
+        due: Time when a sweeper checks the conversation, in seconds since 1970.
+        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
+        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the entry is not claimed.
+    """
+
+    place: Place
+    due: int
+    ids: Mapping[str, Any]
+    claimed: float = 0.0
+
+
+class ExpiryIndex:
+    """Index of the times at which a sweeper has to check each conversation, in the durable tier."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    @classmethod
+    def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
+        """Return the two items that list a conversation in the index.
+
+        The first item is the index entry, keyed by due time. The second item stores the due time, keyed by conversation.
+        """
+        entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
+        partition, sort = due_key(place)
+        return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
+
+    def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
+        """Yield the entries whose due time has come.
+
+        Args:
+            now: The time in seconds since 1970.
+            start: Number of the index partition with which to begin. After the last partition, 0 follows, so all are read.
+        """
+        for number in range(start, start + BUCKETS):
+            for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
+                due, _, name = str(item["sk"]).partition("#")
+                try:
+                    place, claimed = Place.named(name), float(item.get("claimed") or 0.0)
+                    entry = ExpiryEntry(place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed)
+                except (ValueError, TypeError) as error:  # a damaged entry must not block the others
+                    logger.warning("error=<%s> | an entry of the expiry index makes no sense, it is left", type(error).__name__)
+                    continue
+                yield entry
+
+    def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
+        """Claim an entry, so that no other sweeper works on the conversation.
+
+        Args:
+            entry: The entry.
+            now: The time in seconds since 1970.
+            lease: Seconds for which the entry is claimed.
+
+        Returns:
+            False if another sweeper has claimed the entry.
+        """
+        if entry.claimed > now:
+            return False
+        item = self._item(entry) | {"claimed": now + lease}
+        return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
+
+    def move(self, entry: ExpiryEntry, *, due: float) -> None:
+        """Postpone an entry to the time ``due`` (seconds since 1970), but by at least one second."""
+        self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
+        self.remove(entry)
+
+    def remove(self, entry: ExpiryEntry) -> None:
+        """Remove the entry of a conversation that no longer exists."""
+        item = self._item(entry)
+        self._table.delete(item["session_id"], item["sk"])
+
+    def entry_of(self, place: Place) -> ExpiryEntry | None:
+        """Return the entry of a conversation with its due time, but with empty ``ids``; None if there is no entry."""
+        item = self._table.get(*due_key(place))
+        return None if item is None else ExpiryEntry(place, int(item["due"]), {})
+
+    @staticmethod
+    def _item(entry: ExpiryEntry) -> Item:
+        name = entry.place.conversation
+        partition, sort = f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{entry.due:013d}#{name}"
+        return {"session_id": partition, "sk": sort, **entry.ids, "claimed": entry.claimed}
+
+
+def due_key(place: Place) -> Key:
+    """Return the key of the item that stores when a conversation is due in the expiry index."""
+    return f"ended/{place.conversation}", "due"
+
+
+def finalized_key(place: Place) -> Key:
+    """Return the key of the item that stores which version of a conversation was last given to the finalizer (summarizer)."""
+    return f"ended/{place.conversation}", "finalized"
+
+
+class ListedSession(NamedTuple):
+    """Session in a user's directory.
+
+    Args:
+        scope: The session and its user.
+        waits: Whether the session was deleted without access to a hot tier that may still have copies.
+    """
+
+    scope: ConversationScope
+    waits: bool
+
+
+def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
+    """Return the sessions in a user's directory, and the names of directory entries that cannot be read."""
+    key = directory_key("", {"user": user_id, "tenant": tenant})
+    assert key is not None  # noqa: S101 - there is a user
+    found: list[ListedSession] = []
+    unreadable: list[str] = []
+    for row in table.query(key[0]):
+        if row["sk"] == TOMBSTONE:
+            continue
+        with suppress(ValueError):  # the ids in the entry may be damaged; its key identifies the session
+            scope = ConversationScope(user_id, row.get("session"), tenant=tenant)  # type: ignore[arg-type]
+            if scope.storage_session_id == row["sk"]:
+                found.append(ListedSession(scope, row.get("state") == DELETED))
+                continue
+        unreadable.append(f"{key[0]}/{row['sk']}")
+        logger.warning("an entry of a directory makes no sense, it is left")
+        logger.debug("record=<%s> | an entry of a directory makes no sense", unreadable[-1])
+    return found, unreadable
+
+
+def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
+    """Remove a deleted session from its user's directory.
+
+    If a hot tier may still have copies, the entry is only marked as deleted, and stays until the copies have expired.
+
+    Args:
+        table: The durable tier.
+        session: Storage id of the session.
+        ids: Original ids of ``session``, ``user`` and ``tenant``.
+        waits_until: Time when the last hot copies have expired, in seconds since 1970; None if there are none.
+    """
+    entry = directory_entry(session, ids)
+    if entry is None:
+        return
+    if waits_until is None:
+        table.delete(entry["session_id"], entry["sk"])
+    else:
+        table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})
+
+
+def is_in_hot(table: Table, session: str) -> bool:
+    """Return whether a hot tier may have copies of a session."""
+    return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
+
+
+def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
+    """Return a list with one warning if an inaccessible hot tier may have copies of the sessions, else an empty list."""
+    if hot is not None and hot.survives_process:
+        return []
+    if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):
+        return [
+            "hot tier: sessions were kept in one that outlives its process, and none was given (MANGA_MEMORY_HOT_URL or --hot)"
+        ]
+    return []
+
 
 Refresh = Literal["never", "turn"]
 
@@ -87,16 +350,6 @@ class Tiers:
         names = {tier: type(getattr(store, "observes", store)).__name__ for tier, store in stores.items() if store is not None}
         return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
 
-    def returned(self, away: float, now: float) -> None:
-        """Count the return of a user to a conversation.
-
-        Args:
-            away: Seconds since the last use of the conversation.
-            now: Time of the return, in seconds since 1970.
-        """
-        gaps_of(self.writer, self.durable).add(away, now)
-        note(RETURN, away)
-
 
 def connect(
     place: Place,
@@ -114,6 +367,13 @@ def connect(
         check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets the values
             of this process's state entries, keyed by name, and the other writer's record. An error prevents the merge.
     """
+
+    def hot_seconds(record: Record) -> float:
+        if record.is_empty:
+            return tiers.ttl.tombstone_seconds
+        left = tiers.ttl.ttl(record.turn_count)
+        return max(1.0, record.created + left - tiers.clock()) if tiers.ttl.mode == "fixed" else left
+
     known = {name: str(value) for name, value in ids.items() if value is not None}
     hot = None
     if tiers.hot is not None:
@@ -123,7 +383,7 @@ def connect(
         hot=hot,
         durable=durable_tier(place, tiers, ids=known),
         clock=tiers.clock,
-        ttl=lambda record: hot_seconds(record, tiers),
+        ttl=hot_seconds,
         session_seconds=tiers.ttl.session,
         flush_every=tiers.flush_every,
         ids=known,
@@ -156,11 +416,3 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
         has_hot=tiers.hot is not None,
         clock=tiers.clock,
     )
-
-
-def hot_seconds(record: Record, tiers: Tiers) -> float:
-    """Return the time to live of a record in the hot tier, in seconds from now."""
-    if record.is_empty:
-        return tiers.ttl.tombstone_seconds
-    seconds = tiers.ttl.ttl(record.turn_count)
-    return max(1.0, record.created + seconds - tiers.clock()) if tiers.ttl.mode == "fixed" else seconds

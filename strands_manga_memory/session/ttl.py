@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.forks import renew_in_child
@@ -72,9 +73,8 @@ class TtlPolicy:
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}")
         if not isinstance(self.tier, str) and not callable(self.tier):
             raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r:.80}")
-        for name, value in (("seconds", 1.0 if self.seconds is None else self.seconds), ("session", self.session)):
-            if not (isinstance(value, int | float) and value > 0):
-                raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
+        seconds("seconds", 1.0 if self.seconds is None else self.seconds)
+        seconds("session", self.session)
         if not self.grace >= 3600:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.places import Place
+from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.telemetry import STUCK_WAIT
 

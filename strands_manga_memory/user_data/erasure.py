@@ -16,7 +16,9 @@ from strands_manga_memory.memory.preferences.preference_outbox import ENTRY, HEA
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.places import (
+from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
+from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
+from strands_manga_memory.session.tiers import (
     TOMBSTONE,
     ExpiryIndex,
     Place,
@@ -28,8 +30,6 @@ from strands_manga_memory.session.places import (
     tombstone_key,
     unseen_copies,
 )
-from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
-from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore

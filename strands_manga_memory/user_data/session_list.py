@@ -13,7 +13,7 @@ from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.tokens import shorten_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.places import ExpiryIndex
+from strands_manga_memory.session.tiers import ExpiryIndex
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.user_data.erasure import sessions_of
 

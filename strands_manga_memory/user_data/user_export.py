@@ -17,7 +17,7 @@ from strands_manga_memory.memory.preferences.preference_outbox import ENTRY
 from strands_manga_memory.memory.preferences.statements import Statement
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.places import listings, member_ids, unseen_copies
+from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
 from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of

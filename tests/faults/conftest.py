@@ -75,7 +75,7 @@ class Process:
 
     def lose(self) -> None:
         """Save nothing any more, as if it had been killed."""
-        for conversation in self.manager._members.conversations.values():
+        for conversation in self.manager._conversations.values():
             conversation.saver.error = ConflictError("this process is gone")
 
     def settle(self) -> None:

@@ -23,7 +23,7 @@ from strands_manga_memory.memory.preferences.hot_profile import cache_name
 from strands_manga_memory.memory.preferences.preference_outbox import bucket_of
 from strands_manga_memory.memory.records import place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
-from strands_manga_memory.session.places import Place, directory_key, due_key
+from strands_manga_memory.session.tiers import Place, directory_key, due_key
 from strands_manga_memory.stores.table import Key
 from tests import servers
 from tests.faults.hostile.world import World

@@ -73,7 +73,7 @@ def cut_turn(stores: Stores, text: str) -> None:
     live = new_agent(stores)
 
     def exits(_: BeforeModelCallEvent) -> None:
-        for conversation in live._session_manager._members.conversations.values():
+        for conversation in live._session_manager._conversations.values():
             conversation.saver.request_flush().result()
             conversation.saver.error = ConflictError("this worker is gone")
         raise WorkerExitError

@@ -19,8 +19,8 @@ from strands_manga_memory import (
     SQLiteTable,
 )
 from strands_manga_memory.ops import import_user
-from strands_manga_memory.session.places import ExpiryIndex, Place
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
+from strands_manga_memory.session.tiers import ExpiryIndex, Place
 from strands_manga_memory.stores.encoding.codec import MOST_UNPACKED, trusted
 from tests import servers
 from tests.faults.hostile import planted

@@ -167,7 +167,7 @@ def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: Ne
     redact = process.manager.redact_latest_message
 
     def redact_and_note(*arguments: Any) -> None:
-        process.manager._members.agent(process.agent).conversation.saver.request(flush=True)
+        process.manager._agent(process.agent).conversation.saver.request(flush=True)
         redact(*arguments)
         is_redacted.append(True)
 

@@ -129,7 +129,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
             if event.agent.messages[-1]["content"][0].get("text") is None or kind == "text":  # noqa: B023
-                saved = process.manager._members.conversations["A", "librarian"]
+                saved = process.manager._conversations["A", "librarian"]
                 await asyncio.to_thread(servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle")
                 process.lose()
                 raise SystemExit
@@ -163,7 +163,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     async def come_in(event: BeforeModelCallEvent) -> None:
         calls.append(1)
         if len(calls) == call:
-            saved = one.manager._members.conversations["A", "librarian"]
+            saved = one.manager._conversations["A", "librarian"]
             await asyncio.to_thread(servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle")
             others.append(await asyncio.to_thread(new_process, way.stores))
             assert talk.request_problems(talk.next_request(others[0].agent.messages)) == []

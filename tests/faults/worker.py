@@ -128,7 +128,7 @@ class Talker:
     @property
     def epoch(self) -> int:
         """Number of the incarnation, 0 while nothing is known of one; a deletion ends every one with a lower number."""
-        incarnation: int = self.manager._members.conversations["A", _AGENT].local.base.incarnation
+        incarnation: int = self.manager._conversations["A", _AGENT].local.base.incarnation
         return incarnation
 
     @property

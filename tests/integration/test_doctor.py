@@ -327,7 +327,7 @@ def test_a_file_that_is_none_or_newer(tmp_path: Path, sqlite_url: str, capsys: A
 
 
 def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
-    from strands_manga_memory.session.places import ExpiryIndex, Place
+    from strands_manga_memory.session.tiers import ExpiryIndex, Place
 
     table = open_table(sqlite_url)
     scope = ConversationScope("u1", "s1")

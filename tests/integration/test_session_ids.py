@@ -115,7 +115,7 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
     first("mine")
     first._session_manager.flush()
     manager = both.manager("z" * 300 + both.session + "x")
-    manager._members._storage_id = first._session_manager._members._storage_id
+    manager._storage_id = first._session_manager._storage_id
     with pytest.raises(CorruptRecordError, match="belongs to other ids"):
         agent(manager)
     with pytest.raises(CorruptRecordError, match="belongs to other ids"):
@@ -132,7 +132,7 @@ def log_range(place: Any) -> tuple[str, str]:
 
 
 def test_places_are_injective() -> None:
-    from strands_manga_memory.session.places import Place
+    from strands_manga_memory.session.tiers import Place
 
     ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
     places: dict[Any, Any] = {}

@@ -87,7 +87,7 @@ def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
         assert SECRET.encode() not in everything_stored(stores)
         assert SECRET not in str(list(manager.history()))
         assert SECRET not in str(live.messages)
-        assert not in_memory(manager._members.conversations["A", "default"])
+        assert not in_memory(manager._conversations["A", "default"])
         restored = stores.agent()
         assert same(restored.messages, live.messages)
         live(f"and then {number}")
@@ -182,7 +182,7 @@ def test_a_model_that_keeps_the_conversation_itself(stores: Stores, flushed: boo
     live._session_manager.flush()
     assert SECRET.encode() not in everything_stored(stores)
     assert texts(stores.manager().history()) == ["hello", "ok", REDACTED, "ok"]
-    assert not in_memory(live._session_manager._members.conversations["A", "default"])
+    assert not in_memory(live._session_manager._conversations["A", "default"])
 
 
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
@@ -213,7 +213,7 @@ def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
 
 def flush_soon(live: Agent) -> None:
     """Flush as soon as the tiers are tried again, and wait until both have it."""
-    conversation = live._session_manager._members.conversations["A", "default"]
+    conversation = live._session_manager._conversations["A", "default"]
 
     def everywhere() -> bool:
         with suppress(StoreUnavailableError):
@@ -300,7 +300,7 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores,
     manager = live._session_manager
     manager.flush()
     assert SECRET not in str(live.messages)
-    assert in_memory(manager._members.conversations["A", "default"])
+    assert in_memory(manager._conversations["A", "default"])
     record = next(manager.records())["message"]
     redacted = {**record, "content": [{"text": REDACTED}]}
     if by_another:

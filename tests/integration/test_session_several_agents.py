@@ -114,7 +114,7 @@ def test_other_agents_flush_the_turns_of_a_writer_that_dies_before_its_flush(sta
     table.down = True
     said.append("last words")
     dying(said[-1])  # the fifth turn, with which a flush begins
-    conversation = dying._session_manager._members.conversations["A", "librarian"]  # type: ignore[union-attr]
+    conversation = dying._session_manager._conversations["A", "librarian"]  # type: ignore[union-attr]
     conversation.saver.error = ConflictError("this process is gone")
     assert "last words" not in logged(stage, unique, hot=None)
     said += take_turns(stage, agents[:1], 5, name="later")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from strands_manga_memory.ops.cost.cost_model import USABLE_MEMORY, CostModel
 from strands_manga_memory.ops.cost.use import Workload, session_use
-from strands_manga_memory.session.places import BUCKETS
+from strands_manga_memory.session.tiers import BUCKETS
 
 _SECONDS_A_DAY = 86_400.0
 _SCRIPTS_A_SECOND = 25_000.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from strands_manga_memory.conversation.budget import budget_plan
 from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem, warning
-from strands_manga_memory.session.places import ExpiryIndex
+from strands_manga_memory.session.tiers import ExpiryIndex
 from strands_manga_memory.stores.table import Table
 
 _OVERDUE_SECONDS = 3600.0

@@ -8,8 +8,7 @@ from itertools import islice
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
-from strands_manga_memory.session.places import ExpiryEntry, ExpiryIndex
-from strands_manga_memory.session.tiers import Tiers, durable_tier
+from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers, durable_tier
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table
 

@@ -10,10 +10,9 @@ from strands import Agent
 
 from strands_manga_memory import SessionSweeper, TieredSessionManager
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.places import Place, directory_key, tombstone_key
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_tombstone
-from strands_manga_memory.session.tiers import Tiers, connect
+from strands_manga_memory.session.tiers import Place, Tiers, connect, directory_key, tombstone_key
 from strands_manga_memory.stores.encoding.codec import dump
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faults.protocol.process import open_hold
@@ -34,9 +33,9 @@ class Connections:
         self.table: Any = MemoryTable() if tiers.get("durable", True) else None
         self.tiers = Tiers.of(self.hot, self.table, clock=self.clock)
 
-    def load(self) -> Conversation:
-        """Return a new process's hold of the conversation."""
-        hold = connect(PLACE, self.tiers, ids=IDS)
+    def load(self, place: Place = PLACE) -> Conversation:
+        """Return a new process's hold of a conversation."""
+        hold = connect(place, self.tiers, ids=IDS)
         open_hold(hold)
         return hold
 
@@ -175,9 +174,9 @@ def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
         assert [message["content"] for message in restored.history()] == [[{"text": text}], [{"text": "yes"}]]
 
 
-def sweep(connections: Connections, **options: Any) -> int:
+def sweep(connections: Connections, place: Place = PLACE, **options: Any) -> int:
     """Store two turns of a process that ends then, let their hot copy expire, and sweep once."""
-    hold = connections.load()
+    hold = connections.load(place)
     for number in (1, 2):
         say(hold, number)
         hold.save()
@@ -189,9 +188,10 @@ def sweep(connections: Connections, **options: Any) -> int:
 
 
 def test_cache_in_the_hot_tier_is_dropped_without_a_finalizer() -> None:
-    """Names of caches are no conversations."""
+    """Names of caches have two slashes."""
     connections, finalized = Connections(), []
-    assert sweep(connections, finalizer=finalized.append, is_cache=lambda name: True, durable=None) == 0
+    cache = Place("cache/u", "A:default")
+    assert sweep(connections, cache, finalizer=finalized.append, durable=None) == 0
     assert finalized == []
     assert not connections.hot._conversations
 

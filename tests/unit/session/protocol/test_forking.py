@@ -12,11 +12,10 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, S
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import conversation_transfer
 from strands_manga_memory.session.conversation_transfer import content_at, fork, rewind
-from strands_manga_memory.session.places import Place
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.record import CONTINUES, Record
-from strands_manga_memory.session.tiers import connect
+from strands_manga_memory.session.tiers import Place, connect
 from strands_manga_memory.stores.encoding.codec import dump
 from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
