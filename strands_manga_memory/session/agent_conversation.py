@@ -122,6 +122,7 @@ class AgentConversation:
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._announced: dict[str, Any] = {}
+        self._live: AgentConversation | None = None
 
     # Opening
 
@@ -351,29 +352,31 @@ class AgentConversation:
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
-    def history(
-        self, *, after: int = 0, last: int | None = None, unsaved: AgentConversation | None = None
-    ) -> Iterator[LogEntry]:
+    def include_unsaved(self, live: AgentConversation) -> None:
+        """Include unsaved messages of ``live``, another object for the conversation in this process, in the log."""
+        with live.lock:
+            own, base = live.local.own, live.local.base
+            if base.incarnation not in (0, self.local.base.incarnation):
+                own = live.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
+            self.local.own = {key: turn.redact(base.redactions.get(key, {})) for key, turn in own.items()}
+        self._live = live
+
+    def history(self, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
         """Yield the messages of the log in order.
 
         Args:
             after: Sequence number of a message. Only later messages are yielded.
             last: Yield only this number of the last messages. None: all messages.
-            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
         """
         if last == 0:
             return
-        entries, _ = self._read_log(unsaved, newest=last)
+        entries, _ = self._read_log(newest=last)
         if last is not None and len(entries) >= last > 0:
-            copies = [self.local] if unsaved is None else [self.local, unsaved.local]
-            earlier = max(copy.message_count for copy in copies) - len(entries)
-            turns = max(copy.turn_count for copy in copies) - entries[-1].turn
+            earlier, turns = self.local.message_count - len(entries), self.local.turn_count - entries[-1].turn
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
-    def page(
-        self, *, limit: int, before: LogPosition | None, unsaved: AgentConversation | None
-    ) -> tuple[list[LogEntry], LogPosition | None]:
+    def page(self, *, limit: int, before: LogPosition | None) -> tuple[list[LogEntry], LogPosition | None]:
         """Return a page of the log, and the position from which the next page continues with earlier messages.
 
         Only the turns around the page are read from a durable log.
@@ -381,7 +384,6 @@ class AgentConversation:
         Args:
             limit: Maximum number of messages.
             before: Position that an earlier call returned. None: the last page.
-            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
 
         Returns:
             The messages in order, and the position; None if there are no earlier messages.
@@ -389,10 +391,7 @@ class AgentConversation:
         Raises:
             ValueError: The message at the position no longer exists.
         """
-        if before is None:
-            entries = list(self.history(last=limit + 1, unsaved=unsaved))
-        else:
-            entries = self._entries_before(before, limit + 1, unsaved)
+        entries = list(self.history(last=limit + 1)) if before is None else self._entries_before(before, limit + 1)
         page = entries[-limit:]
         if len(entries) <= limit:
             return page, None
@@ -400,11 +399,11 @@ class AgentConversation:
         assert first.slot.key is not None  # noqa: S101 - an entry of the log has one
         return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
 
-    def _entries_before(self, before: LogPosition, count: int, unsaved: AgentConversation | None) -> list[LogEntry]:
+    def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
         """Return at least ``count`` messages before a position, or all of them if there are fewer."""
         newest = count + before.number + 2
         while True:
-            entries, count_read = self._read_log(unsaved, newest=newest, until=before.key)
+            entries, count_read = self._read_log(newest=newest, until=before.key)
             at = next((entry for entry in entries if entry.slot == (before.key, before.number, None)), None)
             if at is None:
                 raise ValueError("after names a message that the session no longer has; begin again without it")
@@ -413,13 +412,10 @@ class AgentConversation:
                 return found
             newest += len(entries) - len(found)  # messages of the position's turn after the position
 
-    def _read_log(
-        self, unsaved: AgentConversation | None, *, newest: int | None = None, until: TurnKey | None = None
-    ) -> tuple[list[LogEntry], int]:
+    def _read_log(self, *, newest: int | None = None, until: TurnKey | None = None) -> tuple[list[LogEntry], int]:
         """Read the log, with placeholders for messages that cannot be read.
 
         Args:
-            unsaved: Another object for the conversation in this process. Its unsaved messages are included.
             newest: Read only the newest turns of a durable log, until they have this many messages. None: all turns.
             until: Last turn to read. None: all turns.
 
@@ -427,16 +423,8 @@ class AgentConversation:
             The messages in order, numbered from 1, and the number of messages that are not placeholders.
         """
         log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
-        if unsaved is not None:
-            with unsaved.lock:
-                own, base = dict(unsaved.local.own), unsaved.local.base
-                if base.incarnation not in (0, self.local.base.incarnation):
-                    own = unsaved.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
-            for key, turn in own.items():
-                if until is None or key <= until:
-                    log[key] = turn.merge(log.get(key, turn)).redact(base.redactions.get(key, {}))
-            if until is None:
-                unsaved.local.keep_evicted(log)
+        if self._live is not None and until is None:
+            self._live.local.keep_evicted(log)
         with self.lock:
             base = self.local.base
             first = None if newest is None else min(log, default=until)

@@ -172,7 +172,7 @@ class StoredSession:
         whole("limit", limit, least=1)
         before = None if after is None else LogPosition.parse(after)
         in_use = next((conversation for _, conversation in self._in_process(self._agent_id(agent_id))), None)
-        entries, earlier = self._look_at(agent_id).page(limit=limit, before=before, unsaved=in_use)
+        entries, earlier = self._look_at(agent_id, in_use).page(limit=limit, before=before)
         return HistoryPage(tuple(entry.record for entry in entries), None if earlier is None else str(earlier))
 
     history_page_async = in_thread(history_page)
@@ -443,10 +443,12 @@ class StoredSession:
         ids, place = {**self._ids, "member": id_}, self._place(kind, id_)
         return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)
 
-    def _look_at(self, agent_id: str | None) -> AgentConversation:
-        """Read an agent's conversation from the tiers, and return it."""
+    def _look_at(self, agent_id: str | None, unsaved: AgentConversation | None = None) -> AgentConversation:
+        """Read an agent's conversation from the tiers, and return it. Its log includes unsaved messages of ``unsaved``."""
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
+        if unsaved is not None:
+            conversation.include_unsaved(unsaved)
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
@@ -459,8 +461,8 @@ class StoredSession:
 
     def _log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
         """Yield the messages of an agent's log in order, including unsaved messages of this manager."""
-        unsaved = self._conversations.get(("A", self._agent_id(agent_id)))
-        yield from self._look_at(agent_id).history(after=after, last=last, unsaved=unsaved)
+        in_use = self._conversations.get(("A", self._agent_id(agent_id)))
+        yield from self._look_at(agent_id, in_use).history(after=after, last=last)
 
     def _correct(self, agent_id: str, seq: int, message: Message) -> None:
         """Replace the message with the sequence number ``seq`` in an agent's log, except for its ``tracking_id``."""
