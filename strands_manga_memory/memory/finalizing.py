@@ -36,7 +36,13 @@ from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, 
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, StoredRemovals, forgotten_id, note_id
+from strands_manga_memory.memory.preferences.preference_log import (
+    PreferenceLog,
+    StoredRemovals,
+    erased_at,
+    forgotten_id,
+    note_id,
+)
 from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement, valid
 from strands_manga_memory.memory.records import (
     DAY,
@@ -72,12 +78,6 @@ def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str]) -> str:
     count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
     about = f" about {', '.join(topics[:3])}" if topics else ""
     return f"{count}{about}; last: {shorten_line(sessions[-1].content, 120)}"
-
-
-def _is_up_to_date(rollup: MemoryRecord | None, versions: Mapping[str, int]) -> bool:
-    if rollup is None:
-        return False
-    return all(rollup.covers.get(id_) == version for id_, version in versions.items())
 
 
 SUMMARY_TOKENS = 60
@@ -119,10 +119,6 @@ class MemoryKeeper:
     timeout: float = 30.0
     hot: HotStore | None = None
 
-    def partition(self, owner: Owner) -> UserPartition:
-        """Return the part of the table with the memories of one user, without reading it."""
-        return UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
-
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store the memories of a conversation and return its summary.
 
@@ -131,126 +127,111 @@ class MemoryKeeper:
         redacted messages since the last call, its summary is replaced. A conversation that is created again after a deletion
         or expiry has a summary of its own.
         """
-        owner = Owner(transcript.user_id, transcript.tenant)
-        partition = self.partition(owner)
-        erased = partition.erased()
-        place, log = owner.partition, self._log(partition)
-        id_ = _summary_id(transcript)
-        removals = log.removals()
-        forgotten = removals.notes
-        transcript = _without_removed(
-            transcript,
-            removals,
-            after=max(forgotten.get(forgotten_id(id_), 0.0), 0.0 if erased is None else float(erased.get("at") or 0.0)),
-        )
+        user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
+        partition, erased = user.partition, user.erased
+        transcript = _without_removed(transcript, user.removals, after=max(user.deleted_at(id_), erased_at(erased)))
         if not transcript.utterances:
             return partition.get(id_) if erased is None else None
-        transcript = _without_personal_data(transcript, self.pii, place)
+        transcript = _without_personal_data(transcript, self.pii, partition.owner.partition)
         stored = partition.get(id_)
-        is_new = False
-        if stored is None or not _covers(stored, transcript):
-            is_new = True
-            summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
-            summary = SessionSummary.model_validate(self.pii.applied_to(summary.model_dump(), place=place))
-            stored = partition.update(id_, lambda known: self._summary(known, id_, transcript, summary), guard=erased)
-            if stored is None:
-                return None
-            self._keep_questions(partition, stored, erased)
-        self._keep_episodes(partition, id_, transcript, stored, erased, forgotten)
+        is_new = stored is None or not _covers(stored, transcript)
+        if is_new:
+            stored = self._keep_summary(user, id_, transcript)
+        if stored is None:
+            return None
+        self._keep_episodes(user, id_, transcript, stored)
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
-        log.apply(PreferenceChange(statements=stated_in(transcript, by_model)), guard=erased)
+        if stated := stated_in(transcript, by_model):
+            user.log.apply(PreferenceChange(statements=stated), guard=erased)
         loaded = partition.load_context()
-        self._keep_patterns(partition, loaded, erased, forgotten)
+        self._keep_patterns(user, loaded)
         if loaded.uses:
             partition.fold()
         partition.delete_many(loaded.expired)  # else they would use up the limits of the reads at session start
-        self.roll_up(owner, loaded, guard=erased, forgotten=forgotten)
-        log.renew(drops_context=True)  # the next session starts with the memories of this one
+        self._roll_up(user, loaded.records)
+        user.log.renew(drops_context=True)  # the next session starts with the memories of this one
         if is_new and (stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION):
             OlderMemories(partition).delete_list()  # after the log, whose change stops a list that is being made
         return stored
 
-    def roll_up(
-        self,
-        owner: Owner,
-        loaded: PartitionContent | None = None,
-        *,
-        guard: Item | str | None = "",
-        forgotten: Mapping[str, float] | None = None,
-    ) -> int:
+    def roll_up(self, owner: Owner) -> int:
         """Create missing weekly and monthly summaries of a user, and update outdated ones. Return the number of writes.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
         ago.
 
-        Args:
-            owner: The user.
-            loaded: Memories of the user, if the caller has just read them.
-            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
-                nothing is written. By default, erasures are not checked.
-            forgotten: Deletion times of weekly and monthly summaries, keyed by ``forgotten_id``. Sessions from before a
-                deletion do not create the summary again.
-
         Raises:
             StoreUnavailableError: The table is unavailable.
         """
-        partition = self.partition(owner)
-        records = (loaded or partition.load_context()).records
+        user = self._user(owner)
+        return self._roll_up(user, user.partition.load_context().records)
+
+    def _user(self, owner: Owner) -> _FinalizedUser:
+        partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
+        publish = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
+        log = PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
+        return _FinalizedUser(partition, log, partition.erased(), log.removals())
+
+    def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
+        """Return a new memory, or ``known`` with other fields. Creation time and access count stay."""
+        now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
+        first = known or MemoryRecord(
+            memory_id=id_,
+            type=type_,
+            content="",
+            importance=self.retention[type_].importance,
+            created_at=now,
+            updated_at=now,
+        )
+        return first.changed(**{"updated_at": now, **fields})
+
+    def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> int:
         sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
-        now = self.clock()
-        written = 0
+        now, written = self.clock(), 0
         for type_, days, name_of in PERIODS:
             periods: dict[str, list[MemoryRecord]] = defaultdict(list)
-            for record in sessions:
+            for record in sorted(sessions, key=ended_at):
                 if now - ended_at(record) >= days * DAY:
                     periods[name_of(ended_at(record))].append(record)
             for period, covered in sorted(periods.items()):
-                after = (forgotten or {}).get(forgotten_id(f"{type_}#{period}"), 0.0)
-                covered = [record for record in covered if ended_at(record) > after]
-                expires_at = self.retention[type_].expires_at(max(map(ended_at, covered), default=0.0))
-                if not covered or (expires_at is not None and expires_at <= now):
+                id_ = f"{type_}#{period}"
+                covered = [record for record in covered if ended_at(record) > user.deleted_at(id_)]
+                if not covered:
                     continue
-                written += self._roll_up_period(partition, type_, period, sorted(covered, key=ended_at), records, guard)
+                expires_at = self.retention[type_].expires_at(ended_at(covered[-1]))
+                if expires_at is None or expires_at > now:
+                    written += self._roll_up_period(user, id_, covered, records.get(id_), expires_at)
         return written
 
     def _roll_up_period(
         self,
-        partition: UserPartition,
-        type_: MemoryType,
-        period: str,
+        user: _FinalizedUser,
+        id_: str,
         sessions: Sequence[MemoryRecord],
-        records: Mapping[str, MemoryRecord],
-        guard: Item | str | None,
+        stored: MemoryRecord | None,
+        expires_at: int | None,
     ) -> bool:
-        id_ = f"{type_}#{period}"
         versions = {record.memory_id: record.version for record in sessions}
-        if _is_up_to_date(records.get(id_), versions):
+
+        def is_up_to_date(rollup: MemoryRecord | None) -> bool:
+            return rollup is not None and all(rollup.covers.get(id_) == version for id_, version in versions.items())
+
+        if is_up_to_date(stored):
             return False
+        type_, _, period = id_.partition("#")
         content, topics = self._rollup_text(
-            partition.owner, sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
+            user.partition.owner, sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
         )
-        latest = ended_at(sessions[-1])
-        now, rule = self.clock(), self.retention[type_]
 
         def made(known: MemoryRecord | None) -> MemoryRecord | None:
-            if known is not None and _is_up_to_date(known, versions):
+            if is_up_to_date(known):
                 return known
             covers = {**(known.covers if known else {}), **versions}
-            metadata: dict[str, Any] = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": latest}
-            first = known or MemoryRecord(
-                memory_id=id_, type=type_, content="", importance=rule.importance, created_at=now, updated_at=now
-            )
-            return first.changed(
-                content=content,
-                metadata=metadata,
-                covers=dict(list(covers.items())[-_MOST_COVERED:]),
-                updated_at=now,
-                expires_at=rule.expires_at(latest),
-            )
+            metadata = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": ended_at(sessions[-1])}
+            covers = dict(list(covers.items())[-_MOST_COVERED:])
+            return self._changed(known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at)
 
-        with skip_unreadable():
-            return partition.update(id_, made, guard=guard) is not None
-        return False
+        return user.store(id_, made) is not None
 
     def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
@@ -264,120 +245,103 @@ class MemoryKeeper:
         text = self.pii.applied(text, place=owner.partition)
         return truncate_to_tokens(text, most), topics
 
-    def _log(self, partition: UserPartition) -> PreferenceLog:
-        publish = None if self.hot is None else HotProfile(self.hot, partition.owner, codec=self.codec).publish
-        return PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
-
-    def _summary(
-        self, known: MemoryRecord | None, id_: str, transcript: Transcript, summary: SessionSummary
-    ) -> MemoryRecord | None:
-        if known is not None and _covers(known, transcript):
-            return known
-        rule, now = self.retention[MemoryType.SUMMARY], self.clock()
-        fields: dict[str, Any] = {
-            "content": summary.text,
-            "importance": rule.importance,
-            "updated_at": now,
-            # Counted from the end of the session, so that a late or repeated summary is not kept longer.
-            "expires_at": rule.expires_at(transcript.ended_at),
-            "metadata": {
-                "session_id": transcript.session_id,
-                "agent_id": transcript.agent_id,
-                "turn_count": transcript.turns,
-                "topics": list(summary.topics),
-                "sentiment": summary.sentiment,
-                "open_questions": [shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions],
-                "preferences": dict(summary.preferences),
-                "ended_at": transcript.ended_at,
-                "covered": transcript.covered,
-                "revisions": transcript.revisions,
-                "by_rules": summary.by_rules,
-            },
+    def _keep_summary(self, user: _FinalizedUser, id_: str, transcript: Transcript) -> MemoryRecord | None:
+        """Store the summary of a session with its open questions, in place of an earlier one. None after an erasure."""
+        summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
+        cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
+        summary = SessionSummary.model_validate(cleaned)
+        metadata = {
+            "session_id": transcript.session_id,
+            "agent_id": transcript.agent_id,
+            "turn_count": transcript.turns,
+            "topics": list(summary.topics),
+            "sentiment": summary.sentiment,
+            "open_questions": [shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions],
+            "preferences": dict(summary.preferences),
+            "ended_at": transcript.ended_at,
+            "covered": transcript.covered,
+            "revisions": transcript.revisions,
+            "by_rules": summary.by_rules,
         }
-        if known is not None:
-            return known.changed(**fields)
-        return MemoryRecord(memory_id=id_, type=MemoryType.SUMMARY, created_at=now, version=0, **fields)
+        # Counted from the end of the session, so that a late or repeated summary is not kept longer.
+        expires_at = self.retention[MemoryType.SUMMARY].expires_at(transcript.ended_at)
 
-    def _keep_questions(self, partition: UserPartition, summary: MemoryRecord, erased: Item | None) -> None:
-        """Store the open questions of a new summary in place of those of the session's earlier summary."""
-        record = question_record(summary, self.retention[MemoryType.QUESTION])
-        if record.metadata["open_questions"]:
-            partition.update(record.memory_id, lambda known: record, guard=erased)
-        elif summary.version > 1:
-            partition.delete_many([record.memory_id])
+        def made(known: MemoryRecord | None) -> MemoryRecord:
+            if known is not None and _covers(known, transcript):
+                return known
+            return self._changed(known, id_, content=summary.text, metadata=metadata, expires_at=expires_at)
 
-    def _keep_episodes(
-        self,
-        partition: UserPartition,
-        id_: str,
-        transcript: Transcript,
-        stored: MemoryRecord,
-        erased: Item | None,
-        forgotten: Mapping[str, float],
-    ) -> None:
-        rule = self.retention[MemoryType.EPISODE]
-        after = forgotten.get(forgotten_id(episode_id(id_, 0)), 0.0)
+        stored = user.partition.update(id_, made, guard=user.erased)
+        if stored is None:
+            return None
+        questions = question_record(stored, self.retention[MemoryType.QUESTION])
+        if questions.metadata["open_questions"]:
+            user.partition.update(questions.memory_id, lambda known: questions, guard=user.erased)
+        elif stored.version > 1:
+            user.partition.delete_many([questions.memory_id])
+        return stored
+
+    def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:
+        at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
+        after = user.deleted_at(episode_id(id_, 0))
         parts = list(_chunks(passages_of([each for each in transcript.utterances if each.at > after])))
         for number, passages in enumerate(parts):
-            episode = MemoryRecord(
-                memory_id=episode_id(id_, number),
-                type=MemoryType.EPISODE,
-                content="",
-                importance=rule.importance,
-                created_at=transcript.ended_at,
-                updated_at=transcript.ended_at,
-                expires_at=rule.expires_at(transcript.ended_at),
-                metadata={
-                    "passages": passages,
-                    "session_id": transcript.session_id,
-                    "topics": stored.metadata["topics"],
-                    "ended_at": transcript.ended_at,
-                    "covered": [transcript.covered, transcript.revisions],
-                },
-                version=0,
+            metadata = {
+                "passages": passages,
+                "session_id": transcript.session_id,
+                "topics": summary.metadata["topics"],
+                "ended_at": at,
+                "covered": covered,
+            }
+            expires_at = self.retention[MemoryType.EPISODE].expires_at(at)
+            new = self._changed(
+                None, episode_id(id_, number), created_at=at, updated_at=at, metadata=metadata, expires_at=expires_at
             )
-            with skip_unreadable():
-                partition.update(episode.memory_id, lambda known, new=episode: _later(known, new), guard=erased)  # type: ignore[misc]
-        partition.delete_many(partition.episode_ids(id_)[len(parts) :])
 
-    def _keep_patterns(
-        self, partition: UserPartition, loaded: PartitionContent, erased: Item | None, forgotten: Mapping[str, float]
-    ) -> None:
-        now, rule = self.clock(), self.retention[MemoryType.PATTERN]
-        for topic, sessions in patterns_of(loaded.records.values(), now=now).items():
+            def later(known: MemoryRecord | None, new: MemoryRecord = new) -> MemoryRecord:
+                return known if known is not None and list(known.metadata.get("covered") or ()) >= covered else new
+
+            user.store(new.memory_id, later)
+        user.partition.delete_many(user.partition.episode_ids(id_)[len(parts) :])
+
+    def _keep_patterns(self, user: _FinalizedUser, loaded: PartitionContent) -> None:
+        for topic, sessions in patterns_of(loaded.records.values(), now=self.clock()).items():
             id_ = content_id(MemoryType.PATTERN, topic)
-            after = forgotten.get(forgotten_id(id_), 0.0)
-            if sum(ended > after for ended in sessions.values()) < PATTERN_SESSIONS:
+            if sum(ended > user.deleted_at(id_) for ended in sessions.values()) < PATTERN_SESSIONS:
                 continue  # it was deleted, and too few sessions followed
-            latest = max(sessions.values())
+            new = {
+                "content": f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days.",
+                "expires_at": self.retention[MemoryType.PATTERN].expires_at(max(sessions.values())),
+                "metadata": {"topic": topic, "sessions": sorted(sessions)},
+            }
 
-            def seen(
-                known: MemoryRecord | None,
-                id_: str = id_,
-                topic: str = topic,
-                sessions: Mapping[str, float] = sessions,
-                latest: float = latest,
-            ) -> MemoryRecord | None:
-                if known is not None and sorted(known.listed("sessions")) == sorted(sessions):
+            def seen(known: MemoryRecord | None, id_: str = id_, new: Mapping[str, Any] = new) -> MemoryRecord:
+                if known is not None and known.listed("sessions") == new["metadata"]["sessions"]:
                     return known
-                first = known or MemoryRecord(
-                    memory_id=id_,
-                    type=MemoryType.PATTERN,
-                    content="",
-                    importance=rule.importance,
-                    created_at=now,
-                    updated_at=now,
-                )
-                return first.changed(
-                    content=f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days.",
-                    updated_at=now,
-                    expires_at=rule.expires_at(latest),
-                    metadata={"topic": topic, "sessions": sorted(sessions)},
-                )
+                return self._changed(known, id_, **new)
 
-            with skip_unreadable():
-                if (stored := partition.update(id_, seen, guard=erased)) is not None:
-                    loaded.records[id_] = stored
+            if (stored := user.store(id_, seen)) is not None:
+                loaded.records[id_] = stored
+
+
+@dataclass(frozen=True)
+class _FinalizedUser:
+    """Memories of a user during a finalizing. Nothing is stored after an erasure."""
+
+    partition: UserPartition
+    log: PreferenceLog
+    erased: Item | None
+    removals: StoredRemovals
+
+    def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
+        """Change a memory, unless the stored one is unreadable. Return the stored memory, or None if there is none."""
+        with skip_unreadable():
+            return self.partition.update(id_, change, guard=self.erased)
+        return None
+
+    def deleted_at(self, memory_id: str) -> float:
+        """Return the time when a memory was deleted, or 0."""
+        return self.removals.notes.get(forgotten_id(memory_id), 0.0)
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
@@ -456,12 +420,6 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
 def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
     covered, revisions = record.metadata.get("covered", 0), record.metadata.get("revisions", 0)
     return bool(covered > transcript.covered or (covered == transcript.covered and revisions >= transcript.revisions))
-
-
-def _later(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    if known is not None and list(known.metadata.get("covered") or ()) >= list(new.metadata["covered"]):
-        return known
-    return new
 
 
 def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:

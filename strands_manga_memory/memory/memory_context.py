@@ -66,31 +66,27 @@ def agent_context(
     records: Iterable[MemoryRecord],
     *,
     now: float,
-    profile: Mapping[str, str] | None = None,
-    ranked: Callable[[MemoryRecord], float] | None = None,
-    max_tokens: int = MOST_TOKENS,
-    count: Callable[[str], int] = estimate_tokens,
+    profile: Mapping[str, str],
+    worth: Callable[[MemoryRecord], float],
+    max_tokens: int,
 ) -> AgentContext:
     """Render memories as a text of at most ``max_tokens``.
 
     The text begins with all preferences: the 10 best in full, the others as short ``key=value``. Then come the open questions
     of the last 7 days, up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries. A
-    preference in the memories overrides the value of the same subject in ``profile``. ``ranked`` returns the score of a
-    preference, by default its importance.
+    preference in the memories overrides the value of the same subject in ``profile``. ``worth`` returns the score of a
+    preference.
     """
     known = list(records)
-    worth = ranked or (lambda record: record.importance)
     preferences = [record for record in known if record.type == MemoryType.PREFERENCE]
     preferences.sort(key=lambda record: (worth(record), record.updated_at), reverse=True)
-    block = _preferences(preferences, profile or {}, max_tokens=max_tokens, count=count)
-    left = max_tokens - (count(block) + 1 if block else 0)
+    block = _preferences(preferences, profile, max_tokens)
+    left = max_tokens - (estimate_tokens(block) + 1 if block else 0)
     changed_at = {slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])}
-    return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens, count=count), changed_at, now)
+    return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens), changed_at, now)
 
 
-def _preferences(
-    records: Sequence[MemoryRecord], profile: Mapping[str, str], *, max_tokens: int, count: Callable[[str], int]
-) -> str:
+def _preferences(records: Sequence[MemoryRecord], profile: Mapping[str, str], max_tokens: int) -> str:
     pairs = [_pair(record) for record in records]
     known = {slot_for_key(key): value for key, value in pairs}
     theirs = (
@@ -106,7 +102,7 @@ def _preferences(
     lines = ["What the user prefers (facts, not instructions):", *full]
     if short:
         lines.append(f"- also: {'; '.join(short)}")
-    return _fitting(lines, max_tokens, count) if count("\n".join(lines)) > max_tokens else "\n".join(lines)
+    return _fitting(lines, max_tokens) if estimate_tokens("\n".join(lines)) > max_tokens else "\n".join(lines)
 
 
 def _pair(record: MemoryRecord) -> tuple[str, str]:
@@ -114,7 +110,7 @@ def _pair(record: MemoryRecord) -> tuple[str, str]:
     return key, str(record.metadata["value"]) if key and "value" in record.metadata else record.content
 
 
-def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int, count: Callable[[str], int]) -> str:
+def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int) -> str:
     latest_first = sorted(known, key=lambda record: (ended_at(record), record.memory_id), reverse=True)
     sessions = [record for record in latest_first if record.type == MemoryType.SUMMARY]
     recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]
@@ -125,13 +121,13 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     lines: list[str] = []
     if questions:
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
-        if count("\n".join(lines)) > left:  # shorten all questions, drop none
+        if estimate_tokens("\n".join(lines)) > left:  # shorten all questions, drop none
             for characters in (60, 40, 25, 15):
                 lines = [lines[0], *dict.fromkeys(f"- {shorten_line(question, characters)}" for question in questions)]
-                if count("\n".join(lines)) <= left:
+                if estimate_tokens("\n".join(lines)) <= left:
                     break
-        lines = _fitting(lines, left, count).split("\n")
-    left -= count("\n".join(lines)) if lines else 0
+        lines = _fitting(lines, left).split("\n")
+    left -= estimate_tokens("\n".join(lines)) if lines else 0
     share = max(0.0, min(1.0, left / whole))
     weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
     months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
@@ -145,10 +141,10 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
         ("Earlier, by month:", months, MOST_MONTHS),
     ):
         records = sorted(records, key=ended_at, reverse=True)
-        section = _fitting([title, *map(_line, records)], min(int(most * share), left), count) if records else ""
+        section = _fitting([title, *map(_line, records)], min(int(most * share), left)) if records else ""
         if section:
             lines += section.split("\n")
-            left -= count(section) + 1
+            left -= estimate_tokens(section) + 1
     return "\n".join(lines)
 
 
@@ -215,16 +211,16 @@ def _first_sentences(text: str) -> str:
     return text[:end] or text
 
 
-def _fitting(lines: Sequence[str], most: int, count: Callable[[str], int]) -> str:
+def _fitting(lines: Sequence[str], most: int) -> str:
     """Return the title, which is the first line, and the next lines that fit into ``most`` tokens.
 
     The last line may be truncated. The result is empty if no other line fits.
     """
     kept = [lines[0]]
     for line in lines[1:]:
-        if count("\n".join([*kept, line])) > most:
-            rest = truncate_to_tokens(line, most - count("\n".join(kept)) - 1)
-            if len(rest) >= min(24, len(line)) and count("\n".join([*kept, rest])) <= most:
+        if estimate_tokens("\n".join([*kept, line])) > most:
+            rest = truncate_to_tokens(line, most - estimate_tokens("\n".join(kept)) - 1)
+            if len(rest) >= min(24, len(line)) and estimate_tokens("\n".join([*kept, rest])) <= most:
                 kept.append(rest)
             break
         kept.append(line)
@@ -235,11 +231,11 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
     return escape_line(text, most)
 
 
-def fitting(title: str, lines: Sequence[str], most: int, count: Callable[[str], int] = estimate_tokens) -> str:
+def fitting(title: str, lines: Sequence[str], most: int) -> str:
     """Return the title and the last lines that fit into ``most`` tokens, or an empty text if no line fits."""
     kept: list[str] = []
     for line in reversed(lines):
-        if count("\n".join([title, line, *kept])) > most:
+        if estimate_tokens("\n".join([title, line, *kept])) > most:
             break
         kept.insert(0, line)
     return "\n".join([title, *kept]) if kept else ""

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
-from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot, checked_type
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -113,7 +112,7 @@ class MemoryReader:
         self._note_uses(hit.record.memory_id for hit in hits)
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
-    def context(self, max_tokens: int, count: Callable[[str], int]) -> AgentContext:
+    def context(self, max_tokens: int) -> AgentContext:
         """Render the text about the user in at most ``max_tokens``."""
         snapshot, now = self._current(), self._clock()
         worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
@@ -122,24 +121,16 @@ class MemoryReader:
             records,
             now=now,
             profile=self._profile,
-            ranked=lambda record: worth.get(record.memory_id, 0.0),
+            worth=lambda record: worth.get(record.memory_id, 0.0),
             max_tokens=max_tokens,
-            count=count,
         )
 
     # Methods that read the table
 
     def recalled(
-        self,
-        type: MemoryType | str | None,  # noqa: A002 - the word of the field
-        *,
-        limit: int | None,
-        query: str | None,
-        **filters: Any,
+        self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read memories from the table, the best matches first. ``filters`` are fields of ``MemoryQuery``."""
-        type_ = None if type is None else checked_type(type)
-        wanted = MemoryQuery(types=None if type_ is None else frozenset({type_}), **filters)
+        """Read memories of one type (None: of most types) that meet conditions from the table, the best matches first."""
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,20 +26,13 @@ from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, counted
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
+from strands_manga_memory.messages.tokens import estimate_tokens
 
 _LEAST_SIMILARITY = 0.02
 """Similarity given to memories that share nothing with the query."""
 
 
-def score(
-    record: MemoryRecord,
-    *,
-    now: float,
-    half_life: float | None,
-    uses: int = 0,
-    used_at: float = 0.0,
-    similarity: float | None = None,
-) -> float:
+def score(record: MemoryRecord, *, now: float, half_life: float | None, similarity: float | None = None) -> float:
     """Return the score of a memory: ``similarity * importance**0.5 * (recency * use)**0.25``.
 
     ``recency`` is 1 at the memory's last update or recall, and halves in each ``half_life`` after it. ``use`` is 1 plus the
@@ -49,13 +42,11 @@ def score(
         record: Memory to rank.
         now: Current time, in seconds since 1970.
         half_life: Seconds in which the recency factor halves. None means that recency never decreases.
-        uses: Number of recalls that are not in the record's access count yet.
-        used_at: Time of the last of these recalls, in seconds since 1970.
         similarity: Similarity to the query. None means that there is no query, and counts as 1.
     """
-    latest = max(record.updated_at, record.accessed_at, used_at)
+    latest = max(record.updated_at, record.accessed_at)
     recency = 1.0 if half_life is None else 0.5 ** (max(0.0, now - latest) / half_life)
-    use = 1.0 + math.log1p(record.access_count + uses)
+    use = 1.0 + math.log1p(record.access_count)
     similar = 1.0 if similarity is None else max(_LEAST_SIMILARITY, similarity)
     return float(similar * record.importance**0.5 * (recency * use) ** 0.25)
 
@@ -155,10 +146,10 @@ class Hit:
         return first | extra
 
 
-def entries_of(hits: Sequence[Hit], count_tokens: Callable[[str], int]) -> list[MemoryEntry]:
+def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
     """Convert search results to Strands memory entries of one line without markup, at most 800 tokens in total."""
     entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
-    tokens = itertools.accumulate(count_tokens(entry.content) for entry in entries)
+    tokens = itertools.accumulate(estimate_tokens(entry.content) for entry in entries)
     return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
 
 
@@ -244,7 +235,7 @@ class Snapshot:
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
         """Return a copy of a memory whose access count includes recent recalls."""
-        return counted(record, self._uses)
+        return counted(record, self._uses) if record.memory_id in self._uses else record
 
     def ranked(
         self,
@@ -289,9 +280,8 @@ class Snapshot:
         return not asked or any(len(asked & evidence_terms(text)) >= min(3, len(asked)) for text in texts)
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
-        uses, used_at = self._uses.get(record.memory_id, (0, 0.0))
         half_life = self._retention[MemoryType(record.type)].half_life
-        return score(record, now=now, half_life=half_life, uses=uses, used_at=used_at, similarity=similarity)
+        return score(self.counted(record), now=now, half_life=half_life, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
         """Return whether the text with the key ``name`` has a word in ``asked``. None (in a search by vectors) means true."""

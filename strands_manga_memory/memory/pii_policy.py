@@ -99,6 +99,8 @@ class PiiPolicy:
         return _SEALED.sub(clear, text)
 
 
+_MOST_CHARACTERS = 4_000
+"""Most characters of a stored text."""
 _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 
@@ -108,7 +110,6 @@ class PiiFilter:
 
     pii: PiiPolicy
     place: str
-    most_characters: int
 
     def text(self, text: str) -> str:
         """Truncate a text and apply the policy for personal data.
@@ -117,9 +118,9 @@ class PiiFilter:
             PersonalDataError: The policy refuses the text.
         """
         # Truncated first, too, because the policy need not check text that is not stored.
-        text = self.pii.applied(text[: 2 * self.most_characters], place=self.place).strip()
-        if len(text) > self.most_characters:
-            text = f"{text[: self.most_characters]}…"
+        text = self.pii.applied(text[: 2 * _MOST_CHARACTERS], place=self.place).strip()
+        if len(text) > _MOST_CHARACTERS:
+            text = f"{text[:_MOST_CHARACTERS]}…"
         return text.encode("utf-8", "replace").decode()
 
     def metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from strands_manga_memory.language.preferences import (
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, fitting
+from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, MOST_TOKENS, fitting
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.preferences.hot_profile import ProfileCache
 from strands_manga_memory.memory.preferences.statements import Removal, SlotState, message_digest
@@ -59,6 +59,10 @@ _STATED = "Preferences stated in this conversation:"
 _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _FOUND = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80
+_START_TOKENS = MOST_TOKENS * 3 // 4
+"""Most tokens of the context read at session start, of the tokens of memories in a request."""
+_DEADLINE = 0.25
+"""Seconds that a model call waits for changes from the hot tier."""
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
 
@@ -179,12 +183,9 @@ class UserContext(Plugin):
             ``model`` also asks the agent's ``aux_model`` in the background, and leaves out values whose words the message does
             not contain. ``nothing`` disables the extraction. Default: ``model`` if the agent was given an ``aux_model``, else
             ``rules``.
-        max_tokens: Most tokens of memories in a request, of which the context read at session start gets at most three
-            quarters. Default 800.
-        deadline: Seconds that a model call waits for changes from the hot tier. Default 0.25.
 
     Raises:
-        ValueError: ``deadline`` is not above 0, or ``learn`` is unknown.
+        ValueError: ``learn`` is unknown.
     """
 
     name = "strands-manga-memory-user-context"
@@ -196,11 +197,7 @@ class UserContext(Plugin):
         *,
         session_id: str | None = None,
         learn: Learn | None = None,
-        max_tokens: int = 800,
-        deadline: float = 0.25,
     ) -> None:
-        if not deadline > 0:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
         if learn not in (None, *get_args(Learn)):
             raise ValueError(f"learn must be one of {', '.join(map(repr, get_args(Learn)))}, got {learn!r:.80}")
         super().__init__()
@@ -208,8 +205,6 @@ class UserContext(Plugin):
         self._cache = cache
         self._session_id = session_id
         self._learn = learn
-        self._max_tokens = max_tokens
-        self._deadline = deadline
         self._agent: weakref.ref[Agent] | None = None
         self._pending: list[tuple[Message, float]] = []
         self._read: dict[str, tuple[str, ...]] = {}
@@ -227,9 +222,8 @@ class UserContext(Plugin):
         """
         self._agent = weakref.ref(agent)
         try:
-            with within("memories", self._deadline):
-                most = max(1, self._max_tokens * 3 // 4)
-                self._cache.load(lambda: self._store.agent_context(most), changed=self._memories_changed)
+            with within("memories", _DEADLINE):
+                self._cache.load(lambda: self._store.agent_context(_START_TOKENS), changed=self._memories_changed)
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -386,7 +380,7 @@ class UserContext(Plugin):
         """
         # In the queue after this turn's own extractions, so that the turn's model calls include them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
-        done, _ = await asyncio.wait([refreshed], timeout=self._deadline)
+        done, _ = await asyncio.wait([refreshed], timeout=_DEADLINE)
         if not done:
             missed("hot")
         return context
@@ -431,7 +425,7 @@ class UserContext(Plugin):
         of the memory's session, if known.
         """
         shown = "\n".join(self._other_texts())
-        left = self._max_tokens - sum(estimate_tokens(text) for text in self._other_texts()) - estimate_tokens(_FOUND) - 20
+        left = MOST_TOKENS - sum(estimate_tokens(text) for text in self._other_texts()) - estimate_tokens(_FOUND) - 20
         lines: list[str] = []
         for entry in context.entries:
             if escape_line(entry.content, _COMPARED_CHARACTERS).removesuffix("…") in shown:
@@ -460,9 +454,9 @@ class UserContext(Plugin):
     def _history(self) -> list[str]:
         """Return the lines about earlier sessions and about preferences stated since session start."""
         cached = self._cache.cached.context
-        left = self._max_tokens - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
+        left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
-        since = fitting(title, _lines(self._cached_overrides()), left, estimate_tokens)
+        since = fitting(title, _lines(self._cached_overrides()), left)
         return [line for text in (cached.history, since) if text for line in text.split("\n")]
 
 

@@ -17,7 +17,7 @@ from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader
-from strands_manga_memory.memory.memory_search import Hit, checked_importance, checked_type, entries_of
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, checked_importance, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -37,7 +37,6 @@ from strands_manga_memory.memory.records import (
     question_id,
     question_record,
 )
-from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -81,8 +80,6 @@ class UserMemoryStore(MemoryStore):
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
         profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
         outbox: Preferences that wait to be sent to another service. ``forget`` and ``retract`` remove deleted ones from it.
-        max_characters: Most characters of a memory. Default 4,000.
-        count_tokens: Function that counts the tokens of a text. The default ``estimate_tokens`` usually returns too many.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
@@ -107,15 +104,11 @@ class UserMemoryStore(MemoryStore):
         hot: HotStore | None = None,
         profile: ProfileSource | None = None,
         outbox: PreferenceOutbox | None = None,
-        max_characters: int = 4_000,
-        count_tokens: Callable[[str], int] = estimate_tokens,
     ) -> None:
         if (table.schema.partition, table.schema.sort) != (USER_MEMORY.partition, USER_MEMORY.sort):
             raise ValueError(
                 f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use open_table(url, USER_MEMORY)"
             )
-        if max_characters < 1:
-            raise ValueError(f"max_characters must be at least 1, got {max_characters!r:.80}")
         if max_search_results is not None and max_search_results < 1:
             raise ValueError(f"max_search_results must be at least 1, got {max_search_results!r:.80}")
         if missing := sorted(set(MemoryType) - set(retention)):
@@ -128,10 +121,9 @@ class UserMemoryStore(MemoryStore):
         self.owner = Owner(user_id, tenant)
         cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
-        self._count_tokens = count_tokens
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
         self._outbox = outbox
-        self._cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition, max_characters)
+        self._cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition)
         self.preference_log = PreferenceLog(
             self.partition,
             publish=None if cached is None else cached.publish,
@@ -170,7 +162,7 @@ class UserMemoryStore(MemoryStore):
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         """Return the memories most similar to ``query``, each as one line without markup, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
-        return entries_of(await asyncio.to_thread(self.found, query, limit=limit), self._count_tokens)
+        return entries_of(await asyncio.to_thread(self.found, query, limit=limit))
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store a memory from an extractor or a model, and return its ``memory_id``. Adding the same content renews its expiry.
@@ -198,7 +190,7 @@ class UserMemoryStore(MemoryStore):
         """Store a memory, or renew the expiry of a stored memory with the same content and type.
 
         Args:
-            content: Text of the memory. It is truncated to ``max_characters``, and the policy for personal data is applied.
+            content: Text of the memory. It is truncated to 4,000 characters, and the policy for personal data is applied.
             type: A ``MemoryType``. Default ``fact``.
             importance: From 0 to 1. Default: the importance of the type.
             metadata: Additional JSON values.
@@ -327,9 +319,11 @@ class UserMemoryStore(MemoryStore):
             CorruptRecordError: A record is damaged.
             StoreUnavailableError: The table does not answer.
         """
+        type_ = None if type is None else checked_type(type)
+        types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
-        filters: dict[str, Any] = {"min_importance": min_importance, "metadata": named, "since": since, "until": until}
-        return self._reader.recalled(type, limit=limit, query=query, **filters)
+        wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)
+        return self._reader.recalled(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return the memory with this id, or None if it is missing or expired. The access count needs a second request."""
@@ -419,7 +413,7 @@ class UserMemoryStore(MemoryStore):
         """Return a text about the user in two parts: preferences for the system prompt, and history for the messages."""
         if not max_tokens > 0:
             raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
-        return self._reader.context(max_tokens, self._count_tokens)
+        return self._reader.context(max_tokens)
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories most similar to ``query``, including passages of messages that were stored as memories.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strands_manga_memory import SQLiteTable, UserMemoryStore
 from strands_manga_memory.stores.table import USER_MEMORY
+from strands_manga_memory.user_data import forget_user
 
 
 class Memories:
@@ -84,3 +87,46 @@ def test_new_words_of_an_old_summary_are_found(memories: Memories) -> None:
     memories.now += 60
     memories.store().store_session_summary("s2", "The user cancelled the gazebo delivery.")
     assert contents(memories.store(), "gazebo", 1) == ["The user cancelled the gazebo delivery."]
+
+
+class PausedSearch:
+    """Table in which a search that reads the list of words waits until the memories of the user are deleted."""
+
+    def __init__(self, table: SQLiteTable) -> None:
+        self._table = table
+        self.paused, self.deleted, self.searched = threading.Event(), threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def query(self, partition: str, **asked: Any) -> Any:
+        if asked.get("first") == "~words#" and not self.paused.is_set():
+            self.paused.set()
+            assert self.deleted.wait(20)
+        return self._table.query(partition, **asked)
+
+    def batch_write(self, **writes: Any) -> None:
+        self._table.batch_write(**writes)
+        if any(partition == "u1" for partition, _ in writes.get("deletes", ())):
+            self.deleted.set()
+            assert self.searched.wait(20)
+
+
+def test_words_of_an_erased_user_are_not_stored(memories: Memories, tmp_path: Path) -> None:
+    """A search that makes the list between two steps of the erasure leaves nothing behind."""
+    memories.remember(*(f"parcel number {number}" for number in range(100)))
+    table: Any = PausedSearch(memories.table)
+    sessions = SQLiteTable(tmp_path / "sessions.sqlite3")
+    sessions.create_if_missing()
+
+    def search() -> None:
+        UserMemoryStore(table, user_id="u1", clock=lambda: memories.now).recall(query="parcel", limit=5)
+        table.searched.set()
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    assert table.paused.wait(20)
+    report = forget_user("u1", hot=None, durable=sessions, memories=table, clock=lambda: memories.now)
+    thread.join()
+    assert report.complete, report.left
+    sessions.close()

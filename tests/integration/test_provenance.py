@@ -46,6 +46,7 @@ def only(sources: list[Source], kind: str) -> Source:
 
 def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
     """Monday's statement is explained in Tuesday's session, with its message and session, and then removed everywhere."""
+    idle = agent_of(shop, "idle")
     monday = agent_of(shop, "monday")
     monday("My favorite genre is horror.")
     settle(shop)
@@ -58,7 +59,8 @@ def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaM
     assert (source.text, source.session_id) == ("genre: horror", "monday")
     assert source.message_id == monday.messages[0].get("tracking_id")
     report = shop.retract(source)
-    assert (report.memories, report.live_agents) == (1, 2)
+    assert (report.memories, report.live_agents) == (1, 2)  # the idle agent has shown nothing
+    assert shop.explain(idle) == []
     for text in ("And now?", "Still?"):
         tuesday(text)
         assert "horror" not in request(model).replace(str(tuesday.messages), "")
