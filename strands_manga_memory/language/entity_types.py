@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from strands_manga_memory.language.entities import EntityType, EntityTypes
-from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
+from strands_manga_memory.language.entities import Canonical, EntityType, EntityTypes
+from strands_manga_memory.language.packs import any_language, canonical_words, load_pack, load_packs
 from strands_manga_memory.language.pii import find_personal_data
 from strands_manga_memory.language.text_features import kanji_number, normalized
 
@@ -44,8 +45,7 @@ def _phone(match: re.Match[str]) -> str | None:
     return "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+")
 
 
-MONTHS = {name: number for number, names in enumerate(EN.groups("entities.months"), start=1) for name in names}
-_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
+_MONTHS = {name: number for number, names in enumerate(EN.groups("entities.months"), start=1) for name in names}
 
 
 def _date(match: re.Match[str]) -> str | None:
@@ -55,14 +55,13 @@ def _date(match: re.Match[str]) -> str | None:
         next_ = "next month " if groups.get("which", "").lower() == "next" else ""
         return f"{next_}day {int(bare)}" if 1 <= int(bare) <= 31 else None
     name = groups.get("name1") or groups.get("name2")
-    month = MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
+    month = _MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
     day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
 
 
-_PART = "morning|afternoon|evening"
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
 _HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening": "pm", "午前": "am", "午後": "pm"}
 
@@ -85,8 +84,6 @@ def _time(match: re.Match[str]) -> str | None:
 
 
 _UNITS = canonical_words("entities.units")
-_ENGLISH_NUMBERS = "|".join(EN.groups("numbers.units")[0][1:13])
-_COUNTER = "|".join(sorted(_UNITS, key=len, reverse=True))
 
 
 def _quantity(match: re.Match[str]) -> str:
@@ -94,10 +91,6 @@ def _quantity(match: re.Match[str]) -> str:
 
 
 _SMALL_WORDS = EN.words("entities.small_title_words")
-
-
-def _source(name: str) -> str:
-    return any_language(f"entities.{name}").pattern
 
 
 def _is_title_case(text: str) -> bool:
@@ -134,144 +127,8 @@ def _title(match: re.Match[str]) -> str | None:
 _LANGUAGES = canonical_words("entities.languages")
 
 
-def _language(match: re.Match[str]) -> str:
-    return _LANGUAGES[match["value"].lower()]
-
-
 def _reference(match: re.Match[str]) -> str | None:
-    value = match["value"]
-    return value.upper() if any(sign.isdigit() for sign in value) and any(sign.isalpha() for sign in value) else None
-
-
-KANJI = "〇一二三四五六七八九十百千"
-_NUMBER = rf"(?:\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,12}}|[{KANJI}]{{1,8}})"  # bounded, or a long run takes quadratic time
-
-EMAIL = EntityType(
-    "email",
-    re.compile(r"(?<![\w.+-])(?P<value>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)"),
-    _lower,
-    is_exact=True,
-    is_single=True,
-    cues="@",
-)
-URL = EntityType(
-    "url",
-    re.compile(r"(?P<value>https?://[^\s\"'<>()「」、。]+[^\s\"'<>()「」、。.,;:!?])"),
-    _value,
-    is_exact=True,
-    cues=":",
-)
-PHONE = EntityType(
-    "phone",
-    re.compile(
-        r"(?<![\w-])(?P<value>\+?\d{1,4}[- ]\d{2,4}[- ]\d{3,4}(?:[- ]\d{2,4})?|\(\d{2,4}\) ?\d{3,4}-\d{4}|0\d{9,10})(?![\w-])"
-    ),
-    _phone,
-    is_exact=True,
-    has_digits=True,
-)
-DATE = EntityType(
-    "date",
-    re.compile(
-        r"(?=\d|[adfjmnost])(?:"  # what a match begins with: most places are passed by one look
-        r"(?<!\d)(?P<y1>\d{4})[-/.](?P<m1>\d{1,2})[-/.](?P<d1>\d{1,2})(?!\d)"
-        r"|(?<!\d)(?:(?P<y2>\d{4})年)?(?P<m2>\d{1,2})月(?P<d2>\d{1,2})日"
-        rf"|\b(?P<name1>{_MONTH})\b\.? (?:the )?(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
-        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<name2>{_MONTH})\b(?:,? (?P<y4>\d{{4}})\b)?"
-        r"|\b(?:the )?(?P<d5>\d{1,2})(?:st|nd|rd|th) of (?P<which>this|next|the) month\b"
-        # Alone it is a date only where no thing follows that it could number: "the 3rd volume".
-        r"|\bthe (?P<d6>\d{1,2})(?:st|nd|rd|th)\b(?=\s*(?:[.,;!?]|$|(?:of (?:this|next|the)|for|at|instead|to|till|until"
-        r"|through|and|with|please|in|around|by|or|if|i|would|should|will|is)\b)))",
-        re.IGNORECASE,
-    ),
-    _date,
-    has_digits=True,
-)
-TIME = EntityType(
-    "time",
-    re.compile(
-        r"(?=\d|\b[hqmae]|午)(?:"
-        rf"(?:\b(?P<before>{_PART}) )?(?:\b(?P<past>half past|quarter past|quarter to) )?"
-        rf"(?<![\w:.$¥€£-])(?P<h>\d{{1,2}})(?![\d,]|\.\d|:\d:)"
-        r"(?::(?P<m>\d{2})(?![\d:])|(?P<even> o'clock\b))?"
-        rf"(?: ?(?P<half>[ap]\.?m\b\.?)| in the (?P<after>{_PART})\b|(?P<night> at night\b))?(?!時)"
-        r"|(?P<jhalf>午前|午後)?(?<!\d)(?P<h3>\d{1,2})時(?!間)(?:(?P<m3>\d{1,2})分|(?P<jmin>半))?)",
-        re.IGNORECASE,
-    ),
-    _time,
-    has_digits=True,
-    cues=(":", "am", "a.m", "pm", "p.m", "時", "o'clock", "past", "quarter", "night", *_PART.split("|")),
-)
-PRICE = EntityType(
-    "price",
-    re.compile(
-        r"(?=[u¥$€£\d])(?:(?P<before>US\$|[¥$€£]) ?(?P<a>\d[\d,]{0,14}(?:\.\d{1,2})?)"
-        r"|(?<![\d.])(?P<b>\d[\d,]{0,14}(?:\.\d{1,2})?)(?P<man>万(?P<rest>\d{1,4})?)? ?(?P<after>円|ドル|ユーロ|ポンド"
-        r"|yen\b|jpy\b|dollars?\b|usd\b|bucks\b|euros?\b|eur\b"
-        r"|pounds?\b|gbp\b))",
-        re.IGNORECASE,
-    ),
-    _price,
-    has_digits=True,
-    cues=("$", "¥", "€", "£", *_CURRENCIES),
-)
-QUANTITY = EntityType(
-    "quantity",
-    re.compile(
-        rf"(?=[\dotfsen{KANJI}])(?<![A-Za-z0-9_.])(?:(?<!\w)|(?=\d))"
-        rf"(?P<n>{_NUMBER}|{_ENGLISH_NUMBERS})[- ]?(?P<unit>{_COUNTER})(?![a-z])",
-        re.IGNORECASE,
-    ),
-    _quantity,
-    cues=tuple(cue for cue in _UNITS if not any(other in cue for other in _UNITS.keys() - {cue})),
-)
-TITLE = EntityType(
-    "title",
-    re.compile(
-        rf"(?:\b(?P<named>{_source('title_named')}) |\b(?P<before>{_source('title_before')}) "
-        rf"|(?P<label>{_source('title_label')}))?"
-        r"(?P<value>「[^「」\n]{2,60}」|『[^『』\n]{2,60}』|《[^《》\n]{2,60}》|[\"“][^\"“”\n]{2,80}[\"”])"
-        rf"(?:(?=(?P<no>{_source('no_title_after')})))?(?:(?=(?P<after>{_source('title_after')})))?",
-        re.IGNORECASE,
-    ),
-    _title,
-    cues='「『《"“',
-    label="title: ",
-)
-LANGUAGE = EntityType(
-    "language",
-    re.compile(rf"(?=[ejfgsck英日フドス中韓])(?<![A-Za-z])(?P<value>{'|'.join(_LANGUAGES)})(?![A-Za-z])", re.IGNORECASE),
-    _language,
-    cues=tuple(_LANGUAGES),
-)
-REFERENCE = EntityType(
-    "reference",
-    re.compile(
-        r"(?<![A-Za-z0-9_@./-])(?P<value>(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)(?![A-Za-z0-9_@]|-\w)"
-    ),
-    lambda match: _reference(match) if len(match["value"]) >= 5 else None,
-    is_exact=True,
-    has_digits=True,
-)
-
-WEEKDAY = EntityType(
-    "weekday",
-    re.compile(
-        r"(?=[mtwfsn月火水木金土日])(?:"
-        r"\b(?:(?:this|next) )?(?:mon|tues|wednes|thurs|fri|satur|sun)day(?: (?:this|next) week)?\b"
-        r"|[月火水木金土日]曜日?)",
-        re.IGNORECASE,
-    ),
-    lambda match: normalized(match[0]),
-    cues=("day", "曜"),
-)
-
-GENERAL = EntityTypes([EMAIL, URL, DATE, WEEKDAY, TIME, PRICE, PHONE, QUANTITY, TITLE, LANGUAGE, REFERENCE])
-"""Entity types of any conversation."""
-
-
-_EDGE = r"(?<![A-Za-z0-9_-])"
-_END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
+    return _upper(match) if len(match["value"]) >= 5 else None
 
 
 def _upper(match: re.Match[str]) -> str:
@@ -296,45 +153,6 @@ def _volume(match: re.Match[str]) -> str:
     return f"{number_of(first)}-{number_of(last)}" if last else str(number_of(first))
 
 
-ISBN = EntityType(
-    "isbn",
-    re.compile(rf"{_EDGE}(?P<value>97[89](?:[- ]?\d){{10}}|\d(?:-?\d){{8}}-?[\dXx]){_END}"),
-    isbn,
-    is_exact=True,
-    has_digits=True,
-)
-ASIN = EntityType(
-    "asin",
-    re.compile(rf"{_EDGE}(?P<value>B0[A-Z0-9]{{8}}|B0\d[A-Z0-9]{{5}}){_END}", re.IGNORECASE),
-    _upper,
-    is_exact=True,
-    has_digits=True,
-    cues=("b0",),
-)
-ORDER_ID = EntityType(
-    "order_id",
-    re.compile(
-        r"(?P<label>\border(?:[ _](?:id|no\.?|number)(?: is\b)?[: ]*#?|:? ?#)|注文(?:(?:番号|id)(?:は|:)? ?#?|:? ?#))?"
-        # Bare digits are an order's number only where the label says so.
-        rf"{_EDGE}(?P<value>ORD-\d{{4,12}}|\d{{3}}-\d{{7}}-\d{{7}}|(?(label)\d{{3,12}}|(?!))){_END}",
-        re.IGNORECASE,
-    ),
-    _upper,
-    is_exact=True,
-    has_digits=True,
-    cues=("-", "order", "注文"),
-    label="order #",
-)
-_MONTH_TITLES = frozenset(name.title() for name in MONTHS)
-_NO_TITLE = "|".join(sorted(EN.words("entities.no_name") | _MONTH_TITLES))
-_NUMBERED = "|".join(sorted(EN.words("entities.numbered") | _MONTH_TITLES))
-_WORD, _SMALL = r"[A-Z][\w'-]{0,20}", r"(?:(?:of|on|the|no|to|and|in|x) ){0,2}"
-_NAME = rf"(?-i:\b(?!(?:{_NO_TITLE}|{_NUMBERED})\b)(?:{_WORD} {_SMALL}){{1,4}}(?!(?:{_NUMBERED})\b){_WORD})"
-"""Two to five capitalized words, as in "Attack on Titan". A word such as "Volume" or a month is no part of a series name."""
-_ALONE = r"\d{1,3}(?![\w%:/-]|[.,]\d| ?(?:[ap]\.?m\b|yen|dollars|euros|%))"
-"""A number without a following word that the number could count."""
-
-
 def _series(match: re.Match[str]) -> str | None:
     """Return the name of a manga series in a match. None if the match names no series.
 
@@ -342,77 +160,61 @@ def _series(match: re.Match[str]) -> str | None:
     """
     if EN.entities.question.match(match.string, match.start("value")):
         return None
-    volume = VOLUME.pattern.match(match.string, match.start("value"))
+    volume = SHOP["volume"].pattern.match(match.string, match.start("value"))
     if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
         return None
     return " ".join(match["value"].split()).casefold()
 
 
-SERIES = EntityType(
-    "series",
-    re.compile(
-        r"(?P<label>(?:\b(?:series|manga|title)|シリーズ名?|作品名?|タイトル) ?: ?)?"
-        r"(?P<value>(?(label)[^\s,;。、|「『《\"“][^\n,;。、|「『]{0,59}?"
-        rf"(?=\s*(?:[\n,;。、|]|(?<!Dr)(?<!Mr)(?<!St)[.!?](?:\s|\Z)|\Z))|{_NAME}(?= {_ALONE})))",
-        re.IGNORECASE,
-    ),
-    _series,
-    cues=(":", *"0123456789"),
-    label="series: ",
-)
-SERIES_OF_VOLUME = EntityType(
-    "series",
-    re.compile(
-        rf"\b(?:vol(?:ume)?s?\.?|chapters?) ?#?\d{{1,4}}(?: ?(?:-|to|through|~) ?\d{{1,4}})? of "
-        rf"(?P<value>(?-i:(?!(?:{_NO_TITLE}|{_NUMBERED}|The|A|An|This|That|It)\b){_WORD}(?: {_SMALL}{_WORD}){{0,4}}))",
-        re.IGNORECASE,
-    ),
-    lambda match: " ".join(match["value"].split()).casefold(),
-    has_digits=True,
-    cues=(" of ",),
-)
-TITLE_OF_VOLUME = EntityType(
-    "title",
-    re.compile(rf"(?<![A-Za-zァ-ヴー・\d々一-龠ぁ-ん])(?P<value>{JA.entities.title_of_volume.pattern})"),
-    lambda match: match["value"],
-    has_digits=True,
-    cues=("の",),
-)
-VOLUME = EntityType(
-    "volume",
-    re.compile(
-        rf"(?=[vt第\d{KANJI}]|(?-i:[A-Z]))(?P<series>{_NAME} )?(?P<value>(?(series)(?P<e>{_ALONE})"
-        rf"|(?:\b(?:vol(?:ume)?s?\.?|tome) ?#?(?P<a>\d{{1,4}})(?: ?(?:-|to|through|~) ?(?P<b>\d{{1,4}}))?\b"
-        rf"|(?<![\d{KANJI}])(?:(?P<ordinal>第)|(?<!全)(?<!計)(?<!各)(?<!約)(?<!既刊)(?<!残り)(?<!あと)(?<!最大)(?<!初の)(?<!後の)(?<!った))"
-        rf"(?P<c>\d{{1,4}}|[{KANJI}]{{1,8}})(?:巻?[~〜\-から]{{1,2}}(?P<d>\d{{1,4}}|[{KANJI}]{{1,8}}))?巻(?!の終わり)"
-        r"(?(ordinal)|(?!完結|セット|分|組|中|も?あ[るり]|ほど|くらい|ぐらい|以上|以下|以内|連続|ずつ|構成|まとめ|しか|[きの]?寿司)))))",
-        re.IGNORECASE,
-    ),
-    _volume,
-    has_digits=True,
-    label="volume ",
+def _title_of_volume(match: re.Match[str]) -> str:
+    return " ".join(match["value"].split()).casefold()
+
+
+_CANONICAL: dict[str, Canonical] = {
+    "": _value,
+    "date": _date,
+    "isbn": isbn,
+    "language": lambda match: _LANGUAGES[_lower(match)],
+    "lower": _lower,
+    "normalized": lambda match: normalized(match[0]),
+    "phone": _phone,
+    "price": _price,
+    "quantity": _quantity,
+    "reference": _reference,
+    "series": _series,
+    "time": _time,
+    "title": _title,
+    "title_of_volume": _title_of_volume,
+    "upper": _upper,
+    "volume": _volume,
+}
+"""Functions that check a match and return its canonical form, by the name in the pack."""
+
+_MONTH_TITLES = {name.title() for name in _MONTHS}
+_TITLES = ("title_named", "title_before", "title_label", "title_after", "no_title_after", "title_of_volume")
+ENTITIES = load_pack(
+    "entities",
+    months=sorted(_MONTHS, key=len, reverse=True),
+    units=sorted(_UNITS, key=len, reverse=True),
+    languages=[*_LANGUAGES],
+    numbers=EN.groups("numbers.units")[0][1:13],
+    no_title=sorted(EN.words("entities.no_name") | _MONTH_TITLES),
+    numbered=sorted(EN.words("entities.numbered") | _MONTH_TITLES),
+    **{name: [any_language(f"entities.{name}").pattern] for name in _TITLES},
 )
 
-SHOP = EntityTypes(
-    [
-        EMAIL,
-        URL,
-        ORDER_ID,
-        ISBN,
-        ASIN,
-        DATE,
-        WEEKDAY,
-        TIME,
-        PRICE,
-        PHONE,
-        SERIES,
-        SERIES_OF_VOLUME,
-        VOLUME,
-        QUANTITY,
-        TITLE,
-        TITLE_OF_VOLUME,
-        LANGUAGE,
-        REFERENCE,
-    ],
-)
+
+def _entity_type(entry: dict[str, Any]) -> EntityType:
+    return EntityType(
+        entry["key"],
+        ENTITIES.compile(entry),
+        _CANONICAL[entry.get("canonical", "")],
+        **{name: entry[name] for name in ("is_exact", "has_digits", "cues", "is_single", "label") if name in entry},
+    )
+
+
+SHOP = EntityTypes(_entity_type(entry) for _, entry in ENTITIES.entries())
 """Entity types of a book shop. They include all types of ``GENERAL``, and orders, ISBNs, ASINs, series and volumes."""
+
+GENERAL = EntityTypes(_entity_type(entry) for _, entry in ENTITIES.entries() if entry.get("is_general"))
+"""Entity types of any conversation."""

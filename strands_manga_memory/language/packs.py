@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
-TABLES = ("acts", "set_phrases", "personal_facts", "wishes", "personal_data")
+TABLES = ("acts", "set_phrases", "personal_facts", "wishes", "personal_data", "entities")
 """Names of the tables of a pack that contain rules."""
 
 _FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}
@@ -144,10 +144,21 @@ class LanguagePack:
         )
 
 
-def load_pack(code: str) -> LanguagePack:
-    """Read the language pack of a language, such as ``"en"``."""
+def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
+    """Read the language pack of a language, such as ``"en"``. The given words are its fragments ``{{words.*}}``."""
     text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
-    return LanguagePack(tomllib.loads(text))
+    data = tomllib.loads(text)
+    data.setdefault("fragments", {})["words"] = words
+    return LanguagePack(data)
+
+
+_Result = TypeVar("_Result")
+
+
+def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
+    """Cache the results of a function of a text for texts of at most 400 characters. Every summary compares the same facts."""
+    cached = functools.lru_cache(8_192)(function)
+    return functools.wraps(function)(lambda text: cached(text) if len(text) <= 400 else function(text))
 
 
 # --- All languages ------------------------------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ import re
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
-from strands_manga_memory.language.packs import load_pack
+from strands_manga_memory.language.packs import cached_if_short, load_pack
 from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
 
 _NO_DIGIT = re.compile(r"\D")
@@ -178,7 +177,6 @@ Contact data stays, because a request may be about an address."""
 CONTACT = frozenset({"email", "phone"})
 """Kinds of personal data that may be entities, such as a telephone number to call back."""
 
-_REMEMBERED, _SHORT = 2_048, 400
 _LONGEST = 64
 """Largest length of a match that is searched for another candidate if its check fails."""
 
@@ -250,12 +248,9 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
     return text
 
 
+@cached_if_short
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
     """Return the personal data that the default rules find in a text, in the order of the rules, without overlaps."""
-    return _remembered(text) if len(text) <= _SHORT else _found(text)
-
-
-def _found(text: str) -> tuple[PersonalData, ...]:
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
     for rule in DEFAULT_RULES:
@@ -267,27 +262,19 @@ def _found(text: str) -> tuple[PersonalData, ...]:
     return tuple(found)
 
 
-_remembered = lru_cache(_REMEMBERED)(_found)
-
 _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIFIERS)
 
 
+@cached_if_short
 def redact_identifiers(text: str) -> str:
     """Replace identifiers in a text by names such as ``[card]``.
 
     Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data stays, because a request may
     be about an address.
     """
-    return _remembered_without(text) if len(text) <= _SHORT else _without(text)
-
-
-def _without(text: str) -> str:
     if _MAY_IDENTIFY.search(half_width(text)) is None:
         return text
     return replace_personal_data(text, _IDENTIFIER_RULES, lambda rule, _: f"[{rule.name}]")
-
-
-_remembered_without = lru_cache(_REMEMBERED)(_without)
 
 
 def redact_value_identifiers(value: Any) -> Any:

@@ -547,12 +547,10 @@ def split_clauses(sentence: str) -> list[str]:
 
 # Subject of a sentence: the user, or another person.
 
-_OF_A_PERSON = frozenset(("genre", "author", "format", "language", "likes", "dislikes", "budget", *_FACTS, ""))
-"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
-
-
-_LASTING = frozenset(("genre", "author", "format", "likes", "dislikes", ""))
+_LASTING = frozenset((*TASTES, DISLIKES, ""))
 """Slots of tastes. A wish for one occasion does not change a taste."""
+_OF_A_PERSON = _LASTING | {"language", "budget", *_FACTS}
+"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
 
 
 class SubjectTracker:

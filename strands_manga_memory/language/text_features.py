@@ -12,10 +12,9 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import any_language, cached_if_short, load_packs
 from strands_manga_memory.messages.text_excerpts import split_pieces
 
 EN, JA = load_packs()
@@ -66,10 +65,7 @@ _KANJI_NUMBER = re.compile(rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[
 _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 
-_REMEMBERED, _SHORT = 8_192, 400
-"""Number of cached texts, and most characters of a cached text. Every summary compares the same facts again."""
-
-
+@cached_if_short
 def normalized(text: str) -> str:
     """Return a text in a normal form for comparisons.
 
@@ -77,10 +73,6 @@ def normalized(text: str) -> str:
     Thousands separators are removed. Numbers in words become digits: in English up to 99, in Japanese before a counting word
     such as ``冊``, the word for a number of books.
     """
-    return _remembered(text) if len(text) <= _SHORT else _normalized(text)
-
-
-def _normalized(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold().translate(_SIGNS).translate(_KATAKANA)
     text = _GROUPED.sub(lambda match: match[1].replace(",", ""), text)
     if not text.isascii():
@@ -88,9 +80,6 @@ def _normalized(text: str) -> str:
         text = _LARGE_UNIT.sub(lambda match: str(int(float(match[1]) * 10_000) + int(match[2] or 0)), text)
     text = _ENGLISH_NUMBER.sub(_english_number, text)
     return _SPACE.sub(" ", text).strip()
-
-
-_remembered = lru_cache(_REMEMBERED)(_normalized)
 
 
 def kanji_number(digits: str) -> int:
@@ -118,11 +107,11 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u
 
 def words(text: str) -> list[str]:
     """Return the words of a text in its normalized form: English words, numbers, and runs of hiragana or kanji."""
-    return list(_remembered_words(text)) if len(text) <= _SHORT else _WORD.findall(normalized(text))
+    return list(_words(text))
 
 
-@lru_cache(_REMEMBERED)
-def _remembered_words(text: str) -> tuple[str, ...]:
+@cached_if_short
+def _words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(normalized(text)))
 
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
-from strands_manga_memory.language import dialogue_act
+from strands_manga_memory.language import SHOP, dialogue_act
 from strands_manga_memory.language.dialogue_acts import changes_subject, revokes_instruction, small_talk_act
+from strands_manga_memory.language.entity_types import ENTITIES
 from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 
 ENTRIES = {name: (pack, entry) for pack in (*load_packs(), load_pack("personal_data")) for name, entry in pack.entries()}
 EXAMPLES = [(name, example) for name, (_, entry) in ENTRIES.items() for example in entry["examples"]]
 COUNTEREXAMPLES = [(kind, text) for pack in load_packs() for kind, texts in pack.counterexamples.items() for text in texts]
+
+
+@pytest.mark.parametrize("entry", [entry for _, entry in ENTITIES.entries()], ids=lambda entry: entry["key"])
+def test_an_entity_is_found_in_its_examples(entry: dict[str, Any]) -> None:
+    assert entry["examples"]
+    for example in entry["examples"]:
+        assert entry["key"] in [entity.type for entity in SHOP.find(example)]
 
 
 def test_every_pattern_has_an_example() -> None:
