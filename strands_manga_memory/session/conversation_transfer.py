@@ -175,6 +175,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         window=window,
         notes=base.notes if after is None else None,
         seen={**base.seen, **{key: len(turn.messages) for key, turn in log.items()}},
+        removed={**base.removed, **{key: len(turn.messages) for key, turn in log.items() if key not in turns}},
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,

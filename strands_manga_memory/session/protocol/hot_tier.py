@@ -5,6 +5,7 @@ The conversation is one hash. Each write of the hash is one compare-and-set. The
 - ``head``: version and counters.
 - ``view``: the agent's history, as references to messages.
 - ``seen``: turns that the writer has seen, with their numbers of messages. Turns whose own fields show the number are left out.
+- ``removed``: turns that a rewind removed, with their numbers of messages.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
 - ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
@@ -57,10 +58,10 @@ ENDED_FIELD = "ended"
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
 _TEXT_FRONT = re.compile(rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),')
-_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "notes", "archive")
+_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "removed", "notes", "archive")
 
 
-_FIELD_OF = {"window": "view", "seen": "seen", "notes": "notes"}
+_FIELD_OF = {"window": "view", "seen": "seen", "removed": "removed", "notes": "notes"}
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
 _Part = TurnKey | str | bytes

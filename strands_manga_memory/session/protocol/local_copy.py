@@ -259,9 +259,8 @@ class LocalCopy:
     def turn_count(self) -> int:
         """Number of turns so far, including unsaved turns."""
         with self.lock:
-            unsaved, seen = self.unsaved(), self.base.seen
-            new = [key for key, turn in unsaved.items() if key not in seen and not turn.about.get(CONTINUES)]
-            return self.base.turn_count + len(new)
+            new = [key for key in self.unsaved() if not self.base.counted_length(key)]
+            return self.base.turn_count + sum(not self.own[key].about.get(CONTINUES) for key in new)
 
     @property
     def message_count(self) -> int:
@@ -272,7 +271,7 @@ class LocalCopy:
     def unsaved_messages(self) -> int:
         """Number of messages that no store has confirmed."""
         with self.lock:
-            return sum(len(turn.messages) - self.base.seen.get(key, 0) for key, turn in self.unsaved().items())
+            return sum(len(turn.messages) - self.base.counted_length(key) for key, turn in self.unsaved().items())
 
     @property
     def is_dirty(self) -> bool:

@@ -162,6 +162,7 @@ class Record:
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
         seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
+        removed: Turns in ``seen`` that a rewind removed, with their numbers of messages then. A longer turn is in use again.
         states: State entries, keyed by name.
         redactions: Replacements of redacted messages, keyed by turn and message index.
         turns: Messages of the turns in the history, and of turns that the log lacks.
@@ -179,6 +180,7 @@ class Record:
     window: tuple[Slot, ...] = ()
     notes: Any = None
     seen: Mapping[TurnKey, int] = field(default_factory=dict)
+    removed: Mapping[TurnKey, int] = field(default_factory=dict)
     states: Mapping[str, Entry] = field(default_factory=dict)
     redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
@@ -221,6 +223,11 @@ class Record:
     def _horizon(self) -> TurnKey | None:
         """Oldest key of the newest ``SEEN_TURNS`` turns in ``seen``, which may lack older turns. None if it has fewer."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
+
+    def counted_length(self, key: TurnKey) -> int:
+        """Return the number of a turn's messages in ``message_count``. It is 0 for a turn that a rewind removed."""
+        length = self.seen.get(key, 0)
+        return length if length > self.removed.get(key, 0) else 0
 
     def logged_length(self, key: TurnKey) -> int:
         """Return the number of a turn's messages that are known to be in the log.
@@ -268,7 +275,8 @@ class Record:
         if len(seen.keys() - needed) > SEEN_TURNS:
             listed = needed | set(sorted(seen)[-SEEN_TURNS:])
             seen = {key: length for key, length in seen.items() if key in listed}
-        return replace(self, window=window, turns=turns, seen=seen)
+        removed = {key: length for key, length in self.removed.items() if key in seen}
+        return replace(self, window=window, turns=turns, seen=seen, removed=removed)
 
 
 _CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", "redactions")
@@ -297,11 +305,11 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     fresh = _unseen_slots(newer, older, logged)
     seen = {key: max(newer.seen.get(key, 0), length) for key, length in older.seen.items()}
     uncounted = {
-        key: length - newer.seen.get(key, 0)
+        key: length - newer.counted_length(key)
         for key, length in seen.items()
         if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
     }
-    new_turns = sum(key not in newer.seen and _is_counted(older, key) for key in uncounted)
+    new_turns = sum(not newer.counted_length(key) and _is_counted(older, key) for key in uncounted)
     seen = {**newer.seen, **seen}
     unlogged = {
         key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))

@@ -210,6 +210,7 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
         "redactions": redaction_object(record.redactions),
         "window": window_list(record.window, lengths, bodies),
         "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
+        "removed": lengths_text(record.removed),
     }
     value |= {name: found for name, found in optional.items() if found}
     return value if record.notes is None else {**value, "notes": record.notes}
@@ -236,6 +237,7 @@ def record_of(
         window=window_of(value.get("window", ()), lengths, bodies),
         notes=value.get("notes"),
         seen={key: length for key, length in lengths.items() if length},
+        removed=lengths_of(value.get("removed", "")),
         states=states,
         redactions=redactions_of(value.get("redactions", {})),
         turns=turns,

@@ -874,6 +874,8 @@ class World:
         log: list[tuple[TurnKey, Any]] = []
         self._do(lambda: log.extend(last.hold.history()))
         self._check_log(log, last.hold.local.base)
+        if not self.options & {"lossy", "restored", "ends"} and last.hold.local.turn_count != len(log):
+            raise BrokenPromiseError(f"the log has {len(log)} turns, and {last.hold.local.turn_count} are counted")
         if states.get("shared") != self.numbers or states.get("last") != self.numbers:
             raise BrokenPromiseError("a state is not the last one")
         cuts = [set(), {"hot"}, {"durable"}] if self.tiers == "both" else [set()]

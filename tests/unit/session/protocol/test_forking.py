@@ -344,3 +344,22 @@ def test_redaction_after_a_rewind_that_died_leaves_no_original(monkeypatch: pyte
     hold.save()
     hold.flush()
     assert "user 1 " not in str(forks.table.rows)
+
+
+@TIERS
+def test_removed_turn_that_goes_on_is_counted_again(tiers: dict[str, bool]) -> None:
+    """Two rewinds remove an open turn, whose author then ends it: it follows the kept turns, and counts as a whole."""
+    forks = Forks(**tiers, turns=4)
+    local = forks.hold.local
+    local.begin_turn()
+    local.append(stored_message("user", "user 5"))
+    forks.hold.save()
+    rewind(PLACE, forks.tiers, at_turn=3)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    assert forks.load().local.turn_count == 2
+    local.append(stored_message("assistant", "assistant 5"))
+    local.end_turn()
+    forks.hold.save()
+    forks.hold.flush()
+    for found in (local, forks.load().local):
+        assert (found.turn_count, found.message_count) == (3, 6)
