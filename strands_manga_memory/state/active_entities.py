@@ -152,7 +152,8 @@ class EntityLayer(Layer):
 
     def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
         """Set the active entities to those that a message named, type by type. Prices and quantities are left out."""
-        turn = self._turn
+        named = list(filter(is_referent, found))
+        turn = self._turn if named else 0
         self.mention(
             ActiveEntity(
                 type=each.type,
@@ -163,8 +164,7 @@ class EntityLayer(Layer):
                 message=message,
                 turn=turn,
             )
-            for each in found
-            if is_referent(each)
+            for each in named
         )
 
     def mention(self, entities: Iterable[ActiveEntity]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypedDict
@@ -19,10 +18,8 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.messages.injection import with_system_text
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
-from strands_manga_memory.prompt.instruction_files import StableTexts
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot
@@ -41,36 +38,24 @@ class StateStats(TypedDict):
     """Statistics of an agent's state.
 
     Attributes:
-        phase: Phase of the conversation.
-        turns: Number of user requests.
-        slots: Number of values that the intent needs, keyed by their status.
         entities: Number of active entities.
-        steps: Number of steps of the task, keyed by status.
-        remaining_ms: Remaining time budget of the task in milliseconds.
         executions: Number of the task's steps that are still in memory, and number of all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Number of goals set so far, and number of goals in the archive.
         tokens: Estimated tokens of each stored layer (part of the state).
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
-        over_warning: Whether the stored parts together exceed the ``warning`` limit.
         compression: Share of the tool calls' characters that the archive of goals does not store; None without archived calls.
         writes: Number of times that a layer was written into ``agent.state``.
         unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
     """
 
-    phase: str
-    turns: int
-    slots: dict[str, int]
     entities: int
-    steps: dict[str, int]
-    remaining_ms: float
     executions: tuple[int, int]
     loops: int
     goals: tuple[int, int]
     tokens: dict[str, int]
     caps: dict[str, int]
-    over_warning: bool
     compression: float | None
     writes: int
     unreadable: dict[str, str]
@@ -112,7 +97,6 @@ class StateCoordinator(Plugin):
         environment: Environment that the caller has just read, so that the start of the session need not read it again.
         is_stored: Function that returns whether the session still has the conversation of an agent, by agent id; see
             ``SessionState``.
-        stable: Instruction files for the system prompt, read once.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         clock: Monotonic seconds.
         wall_clock: Seconds since 1970.
@@ -145,7 +129,6 @@ class StateCoordinator(Plugin):
         codec: Codec | None = None,
         environment: Environment | None = None,
         is_stored: Callable[[str], bool] | None = None,
-        stable: StableTexts | None = None,
         deadline: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -182,7 +165,6 @@ class StateCoordinator(Plugin):
             session = SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
         self._session = session
         self._environment_tracker = EnvironmentTracker(source, scope, changes, deadline=deadline, environment=environment)
-        self._stable = stable
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES if name in offered]
@@ -228,13 +210,9 @@ class StateCoordinator(Plugin):
 
     def _load(self, event: AgentInitializedEvent[Agent]) -> None:
         self._environment_tracker.load()
-        if self._stable is not None:
-            self._stable.load(event.agent)
 
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
         await self._environment_tracker.refresh()
-        if self._stable is not None:
-            context = with_system_text(context, self._stable.text)
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
@@ -374,24 +352,17 @@ class StateCoordinator(Plugin):
     def stats(self) -> StateStats:
         """Return statistics of the agent's state."""
         with self.layers.lock:
-            dialogue, entities, goals = self.dialogue, self.entities, self.goals
-            stored = {"conversation": dialogue, "entities": entities, "goals": goals}
-            tokens = {name: estimate_tokens(layer.stored()) for name, layer in stored.items()}
+            entities, goals = self.entities, self.goals
+            stored = {"conversation": self.dialogue, "entities": entities, "goals": goals}
             raw = sum(each.raw_characters for each in goals.archive)
             kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in goals.archive)
             return StateStats(
-                phase=dialogue.phase.value,
-                turns=dialogue.turn_count,
-                slots=dict(Counter(str(slot.status) for slot in dialogue.slots.values())),
                 entities=len(entities.active()),
-                steps=dict(Counter(str(step.status) for step in self.task.steps.values())),
-                remaining_ms=round(self.task.remaining_ms(), 1),
                 executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),
                 loops=self.task.loops,
                 goals=(goals.total, len(goals.archive)),
-                tokens=tokens,
+                tokens={name: estimate_tokens(layer.stored()) for name, layer in stored.items()},
                 caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
-                over_warning=sum(tokens.values()) > WARN_TOKENS,
                 compression=round(1 - kept / raw, 4) if raw else None,
                 writes=self.layers.writes,
                 unreadable=self.layers.unreadable(),

@@ -284,9 +284,6 @@ class EnvironmentTracker:
         if self._changes.is_local:  # the memory of this process needs no thread
             if not self._changes.news():
                 return
-            if self._source is None:
-                self._read()
-                return
             work = self._read
         if await self._done():  # an earlier late read must end before the next one
             self._late = self._writer.submit(self, work)

@@ -20,7 +20,6 @@ from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.dialogue import DialogueSlot
 from strands_manga_memory.state.environment import Environment
-from strands_manga_memory.state.task import TaskStep
 
 _SUMMARY_TOKENS = 200
 _MOST_CHARACTERS = 1_000
@@ -52,10 +51,9 @@ class Escalation(BaseModel):
         phase: Phase of the conversation.
         slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities.
-        goal: Active goal.
-        earlier_goals: Archived goals, one line each.
-        failed_steps: Failed tool calls of the last request.
+        state: Lines of the dialogue, the goals and the last request, as the model receives them.
         environment: Data from the shop's systems, such as the user's tier and cart.
+        user: Lines of the environment, as the model receives them.
         turns: The last turns, oldest first.
     """
 
@@ -74,10 +72,9 @@ class Escalation(BaseModel):
     phase: str | None = None
     slots: tuple[DialogueSlot, ...] = ()
     entities: tuple[ActiveEntity, ...] = ()
-    goal: str | None = None
-    earlier_goals: tuple[str, ...] = ()
-    failed_steps: tuple[TaskStep, ...] = ()
+    state: tuple[str, ...] = ()
     environment: Environment = Environment()
+    user: tuple[str, ...] = ()
     turns: tuple[SpokenTurn, ...] = ()
 
     def to_markdown(self) -> str:
@@ -90,10 +87,9 @@ class Escalation(BaseModel):
             + (f". Topics: {_md(', '.join(self.topics))}" if self.topics else ""),
             _list("Open questions of the user", self.open_questions),
             _list("To ask the user", self.to_ask),
-            _list("Where it stands", self._state()),
+            _list("Where it stands", self.state),
             _list("Spoken of", [f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})" for each in self.entities]),
-            _list("Did not work", [f"{step.name}: {step.error or step.status}" for step in self.failed_steps]),
-            _list("The user", self._user()),
+            _list("The user", self.user),
         ]
         if self.turns:
             transcript = "\n\n".join(
@@ -102,23 +98,6 @@ class Escalation(BaseModel):
             )
             parts.append(f"## Last turns\n\n{transcript}")
         return "\n\n".join(part for part in parts if part) + "\n"
-
-    def _state(self) -> list[str]:
-        lines = [f"intent: {self.intent}"] if self.intent else []
-        lines += [f"phase: {self.phase}"] if self.phase else []
-        lines += [
-            f"{slot.name}: {slot.value} ({slot.status})" if slot.value is not None else f"{slot.name}: missing"
-            for slot in self.slots
-            if slot.value is not None or slot.is_missing
-        ]
-        lines += [f"goal: {self.goal}"] if self.goal else []
-        return lines + [f"earlier goal: {line}" for line in self.earlier_goals]
-
-    def _user(self) -> list[str]:
-        known = {"tier": self.environment.tier, "language": self.environment.language, "locale": self.environment.locale}
-        lines = [f"{name}: {value}" for name, value in known.items() if value]
-        lines += [f"cart: {'; '.join(self.environment.cart)}"] if self.environment.cart else []
-        return lines + ([f"cart total: {self.environment.cart_total}"] if self.environment.cart_total else [])
 
 
 def export_for_human(
@@ -168,7 +147,8 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     coordinator = coordinator_of(agent)
     if coordinator is None:
         return {}
-    dialogue, goals = coordinator.dialogue, coordinator.goals
+    dialogue = coordinator.dialogue
+    lines = [*dialogue.lines(), *coordinator.goals.lines(), *coordinator.task.lines()]
     return {
         "to_ask": tuple(each.question for each in dialogue.clarifications)
         or tuple(slot.question for slot in dialogue.missing if slot.question),
@@ -176,10 +156,9 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
         "phase": dialogue.phase.value,
         "slots": tuple(dialogue.slots.values()),
         "entities": tuple(coordinator.entities.active()),
-        "goal": None if goals.active is None else goals.active.text,
-        "earlier_goals": tuple(each.line() for each in goals.archive),
-        "failed_steps": tuple(coordinator.task.failed()[-5:]),
+        "state": tuple(line for line in lines if line != dialogue.next_request),
         "environment": coordinator.environment,
+        "user": tuple(coordinator.environment.lines(coordinator.layers.wall())),
     }
 
 

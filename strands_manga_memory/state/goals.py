@@ -383,14 +383,12 @@ class GoalsLayer(Layer):
         """
         while self.archive and part_tokens(self) > SESSION_TOKENS:
             self.archive = self.archive[1:]
-        for most in (ARCHIVED_CONTEXT, 0):
-            if self.active is not None and part_tokens(self) > SESSION_TOKENS:
-                self.active = self.active.replaced(context=self.active.context[-most:] if most else "")
+        if self.active is not None and part_tokens(self) > SESSION_TOKENS:
+            subtasks = {id_: each.replaced(result="") for id_, each in self.active.subtasks.items()}
+            self.active = self.active.replaced(context="")
+            if part_tokens(self) > SESSION_TOKENS:
+                self.active = self.active.replaced(subtasks=subtasks)
         tokens = part_tokens(self)
-        if tokens > SESSION_TOKENS:
-            goal = self.goal()
-            self.active = goal.replaced(subtasks={id_: each.replaced(result="") for id_, each in goal.subtasks.items()})
-            tokens = part_tokens(self)
         if tokens > SESSION_TOKENS:
             raise StateError(
                 f"the goal and its subtasks exceed {SESSION_TOKENS} tokens; complete the goal or shorten its texts"

@@ -207,20 +207,16 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    act = _set_phrase_act(text)
-    if act is DialogueAct.FAREWELL:
+    """Return the phase that a user's message begins. Texts with digits or quotes are no greetings and no goodbyes."""
+    act = None
+    if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
+        act = small_talk_act(text, "user")
+    if act is DialogueAct.FAREWELL or (act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)):
         return Phase.FAREWELL
-    if act is DialogueAct.GREETING and dialogue.phase in (Phase.GREETING, Phase.FAREWELL):
+    has_left = dialogue.phase is Phase.FAREWELL
+    if act is DialogueAct.GREETING and (has_left or dialogue.phase is Phase.GREETING):
         return Phase.GREETING
-    return Phase.SLOT_FILLING if dialogue.missing and dialogue.phase is not Phase.FAREWELL else Phase.INTENT_DETECTION
-
-
-def _set_phrase_act(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a set phrase, such as a greeting; None for other texts and texts with digits or quotes."""
-    if not text or len(text) > _LONGEST_SET_PHRASE or _NO_SET_PHRASE.search(text):
-        return None
-    act = small_talk_act(text, "user")
-    return DialogueAct.FAREWELL if act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text) else act
+    return Phase.SLOT_FILLING if dialogue.missing and not has_left else Phase.INTENT_DETECTION
 
 
 def _text(message: Message) -> str:

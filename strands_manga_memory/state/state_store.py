@@ -61,6 +61,10 @@ class Layer(BaseModel):
         self._store = store
         return self
 
+    def values(self) -> dict[str, Any]:
+        """Return the values of all fields, unknown ones included."""
+        return {**self.__dict__, **(self.model_extra or {})}
+
     def stored(self) -> str:
         """Return the JSON text to store, with a format version and without default values.
 
@@ -93,7 +97,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace all values by those of ``values``, which ``dict(layer)`` returned."""
+        """Replace all values by those of ``values``, which ``values`` returned."""
         if self.model_extra:
             self.model_extra.clear()
         for name, value in values.items():
@@ -106,7 +110,7 @@ class Layer(BaseModel):
         these types, this layer's value is used.
         """
         if other != base:
-            mine = dict(self)
+            mine = self.values()
             self.restore({**other, **{name: _merged(mine[name], base[name], other[name]) for name in type(self).model_fields}})
 
 
@@ -187,7 +191,7 @@ class StateStore:
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
-            before = {kind: dict(entry.layer) for kind, entry in self._entries.items()}
+            before = {kind: entry.layer.values() for kind, entry in self._entries.items()}
             self._read(agent)
             for kind, entry in self._entries.items():
                 if entry.text is None:
@@ -222,10 +226,10 @@ class StateStore:
             self.refresh()
             if error := self._entries[type(layer)].error:
                 raise CorruptRecordError(error, record=layer.KEY)
-            before = dict(layer)
+            before = layer.values()
             try:
                 yield
-                layer.model_validate(dict(layer))
+                layer.model_validate(layer.values())
             except BaseException:
                 layer.restore(before)
                 raise
@@ -247,7 +251,7 @@ class StateStore:
                 return  # ``agent.state`` was replaced; ``get`` reads the new one
             for kind in kinds or self._entries:
                 entry = self._entries[kind]
-                values = dict(entry.layer)
+                values = entry.layer.values()
                 if not entry.error and values != entry.written:
                     entry.text, entry.written = entry.layer.stored(), values
                     agent.state.set(kind.KEY, entry.text)
@@ -258,11 +262,11 @@ class StateStore:
         with self.lock:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
-                ours = [(entry.layer, dict(entry.layer), entry.turn_end) for entry in self._readable()]
+                ours = [(entry.layer, entry.layer.values(), entry.turn_end) for entry in self._readable()]
                 self._read(agent)
                 for layer, values, base in ours:
                     if values != base:
-                        theirs = dict(layer)
+                        theirs = layer.values()
                         layer.restore(values)
                         layer.merge(base, theirs)
             self.turn_ended()
@@ -272,7 +276,7 @@ class StateStore:
         with self.lock:
             self.write()
             for entry in self._entries.values():
-                entry.turn_end = dict(entry.layer)
+                entry.turn_end = entry.layer.values()
 
     # Layers that the agents of a session share
 
@@ -282,11 +286,18 @@ class StateStore:
     def has_changed(self) -> bool:
         """Return whether a layer has changed since it was read, or last exchanged with the session's other agents."""
         with self.lock:
-            return any(dict(entry.layer) != entry.shared for entry in self._readable())
+            return any(entry.layer.values() != entry.shared for entry in self._readable())
 
-    def share(self) -> list[tuple[Layer, dict[str, Any]]]:
-        """Return the layers to share with the session, with their values. Layers that cannot be read are left out."""
-        return [(entry.layer, dict(entry.layer)) for entry in self._readable()]
+    def share(self) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+        """Return the stored texts and the values of the layers to share with the session, keyed by ``Layer.KEY``.
+
+        Layers that cannot be read are left out.
+        """
+        texts, shared = {}, {}
+        for entry in self._readable():
+            shared[entry.layer.KEY] = values = entry.layer.values()
+            texts[entry.layer.KEY] = entry.text if entry.text and values == entry.written else entry.layer.stored()
+        return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
         """Merge the layers that another agent of the session shared. Damaged layers are skipped.
@@ -300,19 +311,19 @@ class StateStore:
             for entry in self._readable():
                 layer = entry.layer
                 try:
-                    other = dict(layer.loaded(shared.get(layer.KEY)))
+                    other = layer.loaded(shared.get(layer.KEY)).values()
                 except CorruptRecordError:
                     continue
-                layer.merge(entry.shared if revision >= self.revision else dict(type(layer)()), other)
+                layer.merge(entry.shared if revision >= self.revision else type(layer)().values(), other)
                 entry.shared = other
             self.write()
-            self.note_shared([], max(revision, self.revision))
+            self.note_shared({}, max(revision, self.revision))
 
-    def note_shared(self, layers: Iterable[tuple[Layer, dict[str, Any]]], revision: int) -> None:
+    def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
         """Note that the session now has the given values of layers, and that this agent has merged its ``revision``."""
         with self.lock:
-            for layer, values in layers:
-                self._entries[type(layer)].shared = values
+            for kind, entry in self._entries.items():
+                entry.shared = shared.get(kind.KEY, entry.shared)
             self.revision, self.is_new = revision, False
             agent = self.agent
             if agent is not None and agent.state is self._state:
@@ -329,8 +340,8 @@ class StateStore:
             except CorruptRecordError as failure:
                 entry.error = str(failure)
                 logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
-            entry.layer.restore(dict(loaded))
-            entry.written = entry.shared = entry.turn_end = dict(loaded)
+            entry.layer.restore(loaded.values())
+            entry.written = entry.shared = entry.turn_end = loaded.values()
         self.is_new = not self.revision and all(entry.text is None for entry in self._entries.values())
 
 
@@ -375,6 +386,7 @@ class SessionState:
         self._is_stored = is_stored
         self._writer = shared_writer(hot, None)
         self._health = TierHealth(clock=store.clock)
+        self._last = b"", _SharedLayers({}, 0, frozenset())
         self._abandoned = 0
         self._late: Future[None] | None = None
 
@@ -415,24 +427,28 @@ class SessionState:
         if shared is None or not self._merge(shared):
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
-            layers = self._store.share()
-            texts = {layer.KEY: layer.stored() for layer, _ in layers}
+            texts, values = self._store.share()
             revision = 1 + max(self._store.revision, shared.revision)
         # The agent itself may be gone: its last turn is shared in the background.
         agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
-        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
-        self._store.note_shared(layers, revision)
+        value = self._codec.encode(rows, self._name)
+        self._hot.put_value(self._name, value, ttl=SHARED_TTL)
+        self._last = value, _SharedLayers(texts, revision, agents)
+        self._store.note_shared(values, revision)
 
     def _read(self) -> _SharedLayers | None:
         value = self._hot.get_value(self._name)
         if not value:
             return None
+        if value == self._last[0]:
+            return self._last[1]
         try:
             rows = self._codec.decode(value, self._name)
             with trusted(self._name):
                 layers = {str(key): str(text) for key, text in rows["layers"].items()}
-                return _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
+                self._last = value, _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
+                return self._last[1]
         except CorruptRecordError as error:
             logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
             return None

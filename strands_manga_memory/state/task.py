@@ -386,21 +386,19 @@ class TaskState:
             text = redact_identifiers(text[:_READ])
             note, now = shorten_line(text, 120), self._clock()
             ended = step.ended(status, now, result=note if ok else None, error=None if ok else text, ms=ms)
-            again = {"status": StepStatus.IN_PROGRESS, "started_at": now, "retries": step.retries + 1}
-            self._put(ended.replaced(**again, error=None, result=None) if retry else ended)
+            self._put(ended.replaced(status=StepStatus.FAILED, result=None).started(now) if retry else ended)
             self._calls[key] = id_, {}
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
             if not retry and self._loop_detector.is_loop(step.name, given, text):
-                self._report_loop(step.name)
+                self.loops += 1
+                telemetry.note(TOOL_LOOP, attributes={"tool": step.name}, counts={"loops": 1})
+                logger.warning(
+                    "tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", step.name, MOST_ALIKE
+                )
+                advice = f"{step.name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
+                self.add_finding(advice, of_goal=False)
             took = round(ended.duration_ms - step.duration_ms, 1)
             self._goals.record(Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)), error=text, size=size)
-
-    def _report_loop(self, name: str) -> None:
-        self.loops += 1
-        telemetry.note(TOOL_LOOP, attributes={"tool": name}, counts={"loops": 1})
-        logger.warning("tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", name, MOST_ALIKE)
-        advice = f"{name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
-        self.add_finding(advice, of_goal=False)
 
     def _count(self, pattern: str, *, ok: bool) -> None:
         if ok:

@@ -99,11 +99,10 @@ def test_each_change_of_the_prefix_has_a_cause() -> None:
 def test_constraints_are_what_stands_beside_the_agents_own_prompt(tmp_path: Any) -> None:
     monitor = PromptCacheMonitor()
     (tmp_path / "AGENT.md").write_text("Be brief.")
-    coordinator = StateCoordinator(stable=StableTexts(InstructionFiles([tmp_path])))
-    agent = Agent(model=CachingModel(), plugins=[monitor, coordinator], system_prompt="You sell books.", callback_handler=None)
+    stable = StableTexts(InstructionFiles([tmp_path]))
+    agent = Agent(model=CachingModel(), plugins=[monitor, stable], system_prompt="You sell books.", callback_handler=None)
     agent("one")
-    assert coordinator._stable is not None
-    coordinator._stable._text = "Be verbose."
+    stable._text = "Be verbose."
     agent("two")
     assert [drop.causes for drop in monitor.drops] == [(Cause.CONSTRAINTS,)]
 

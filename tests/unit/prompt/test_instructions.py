@@ -169,7 +169,7 @@ def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Pa
         model = ScriptedModel()
         memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=not tools)
         kwargs = memory.agent_kwargs(
-            user_id="u1", session_id="s", recall=True, task_state={"stable": StableTexts(InstructionFiles(folders))}
+            user_id="u1", session_id="s", recall=True, task_state=True, instructions=InstructionFiles(folders)
         )
         agent = Agent(model=model, tools=list(tools), callback_handler=None, **kwargs)
         assert {"search_memory", "search_history", "update_slots"} <= set(agent.tool_names)
@@ -193,9 +193,7 @@ def test_named_folders_are_refused_and_linked_folders_are_one(folders: list[Path
 def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(folders: list[Path]) -> None:
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
-    agent = Agent(
-        model=model, system_prompt="You sell books.", plugins=[StateCoordinator(stable=stable)], callback_handler=None
-    )
+    agent = Agent(model=model, system_prompt="You sell books.", plugins=[StateCoordinator(), stable], callback_handler=None)
     for text in ("hello", "Is B07X1234 there?", "and now?"):
         agent(text)
         (folders[0] / "AGENT.md").write_text("Changed meanwhile.")
@@ -220,5 +218,5 @@ def test_an_agent_whose_tools_write_gets_no_instructions_from_there(folders: lis
 
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
-    Agent(model=model, tools=[file_write], plugins=[StateCoordinator(stable=stable)], callback_handler=None)("hello")
+    Agent(model=model, tools=[file_write], plugins=[StateCoordinator(), stable], callback_handler=None)("hello")
     assert "Rules of" not in str(model.requests[0].system_prompt_content)
