@@ -162,6 +162,7 @@ _ADDS = any_language("preferences.adds")
 _ASKS_FOR = any_language("preferences.asks_for")
 _SHOP = any_language("preferences.shop")
 _ITSELF = any_language("preferences.itself")
+_FORGET = any_language("preferences.forget")
 _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
 _JEST = any_language("preferences.jest")
@@ -204,7 +205,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 found.clear()
                 continue
             for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(sentence, earlier):
-                if not subject.is_own(said.slot) or (said.slot == "budget" and not _NUMBER.search(said.value)):
+                if not subject.is_own(said.slot) or (said.slot == "budget" and said.liked and not _NUMBER.search(said.value)):
                     continue
                 place = said.slot, canonical_value(said.value)
                 adds = said.adds or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
@@ -223,8 +224,7 @@ def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
-    is_liked = said.liked is True and said.slot in TASTES
-    return is_liked and any(each.slot == said.slot and each.liked for each in before.values())
+    return said.liked is True and said.slot in TASTES and any(each.slot == said.slot and each.liked for each in before.values())
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
@@ -290,6 +290,9 @@ def _of_clause(clause: str) -> list[Preference]:
     asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
+    if (match := _FORGET.search(said)) is not None:
+        key = match[match.lastindex or 0]
+        return [Preference(slot, key, None)] if (slot := slot_for_key(key)) in _SLOT_OF.values() else []
     facts: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
@@ -367,7 +370,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = _ITSELF.sub("", sentence).strip()
-        if _SAYS.search(text):
+        if _SAYS.search(text) and slot_for_key(text) not in _SLOT_OF.values():
             yield Preference("", shorten_line(text, 120))
 
 

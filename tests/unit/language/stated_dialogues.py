@@ -376,6 +376,9 @@ ENGLISH: list[Dialogue] = [
         [],
         [("genre|likes", "fantasy"), ("genre|likes", "sci-fi")],
     ),
+    (["My budget is 1,500 yen.", "Forget my budget, please."], [], []),
+    (["I love horror and fantasy.", "Please forget my genres."], [], []),
+    (["My budget is 1,500 yen.", "Don't forget my budget."], [("budget", "1,500")], []),
 ]
 
 JAPANESE: list[Dialogue] = [
@@ -733,4 +736,5 @@ JAPANESE: list[Dialogue] = [
     (["今日からは英語だけでお願いします。"], [("language|style", "英語")], []),
     (["ファンタジーとSF、正直選べません。"], [], [("genre|likes", "ファンタジー"), ("genre|likes", "SF")]),
     (["コメディはいくらでも読めるけど、泣ける系は飽きた。"], [("genre|likes", "コメディ")], [("dislikes", "泣ける")]),
+    (["予算は3000円です。", "予算のことは忘れてください。"], [], []),
 ]
