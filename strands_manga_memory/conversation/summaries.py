@@ -368,7 +368,7 @@ class SummaryJobs:
         if known is not None and known.marks == replaced:
             self._pending = known
             return
-        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
+        summarizer = self._summarizer_of(agent)
         is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
         asked = self._breaker.state is not State.OPEN and not is_stateful
         self._stats.runs += 1
@@ -417,9 +417,11 @@ class SummaryJobs:
         """Block up to ``seconds`` seconds until the current run has ended. Return whether it has ended."""
         return self._pending is None or self._pending.run.is_lost or self._pending.run.join(seconds)
 
+    def _summarizer_of(self, agent: Agent) -> Summarizer:
+        return self._summarizer or ModelSummarizer(agent.aux_model)
+
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
-        summarizer = self._summarizer or ModelSummarizer(agent.aux_model)
-        return first, last, summarizer_name(summarizer), self._writer.sizes
+        return first, last, summarizer_name(self._summarizer_of(agent)), self._writer.sizes
 
     def _count(self, outcome: str) -> None:
         _run_counter.add(1, {"outcome": outcome})

@@ -232,10 +232,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
         self._swap_in(agent)
-        if self._is_full(agent, coming):
-            self._begin(agent)
-        elif self._jobs.is_overdue(self.schedule.wait_seconds):
-            self._begin(agent, patience=self.schedule.wait_seconds)
+        is_full, seconds = self._is_full(agent, coming), self.schedule.wait_seconds
+        if is_full or self._jobs.is_overdue(seconds):
+            self._begin(agent, patience=0.0 if is_full else seconds)
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]

@@ -253,7 +253,7 @@ def _tokens(slot: Fact, count: Callable[[str], int]) -> int:
     return count(_line(slot)) + 1
 
 
-_PLAIN = frozenset({FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION})
+_PLAIN = frozenset({FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION, FactKind.PREFERENCE})
 
 
 def _line(slot: Fact) -> str:
@@ -263,7 +263,8 @@ def _line(slot: Fact) -> str:
 def _lines(slots: Iterable[Fact]) -> list[str]:
     """Return the lines of text that list the facts.
 
-    Facts of the same message share a line. A labelled fact, such as a promise or a correction, has a separate line.
+    Facts of the same message share a line, because later ones may be about the subject of the first. A labelled fact, such as
+    a promise or a correction, has a separate line.
     """
     lines: list[str] = []
     source: str | None = None

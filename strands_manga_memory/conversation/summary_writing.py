@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.models import Model
 from strands.types.content import Message, Messages
@@ -40,6 +40,9 @@ from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.encoding.values import as_json
 
+if TYPE_CHECKING:
+    from strands_manga_memory.stores import HotStore
+
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -52,18 +55,8 @@ SECONDS = 24 * 3600
 _KEY = "content"
 
 
-class ValueStore(Protocol):
-    """Protocol for stores of small values that expire, such as a ``HotStore``."""
-
-    def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``. None if there is none or it has expired."""
-
-    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store ``value`` under ``name`` for ``ttl`` seconds."""
-
-
 class SummaryCache:
-    """Cache of verified summary drafts in a store whose values expire, such as a ``HotStore``. Needs the ``encryption`` extra.
+    """Cache of verified summary drafts in a hot tier. Needs the ``encryption`` extra.
 
     A failing store acts as an empty cache. The name of an entry is a hash of the summarizer's name, its instructions and the
     whole source text. The draft is encrypted with a key derived from the same texts. So only a process that can read the
@@ -77,7 +70,7 @@ class SummaryCache:
         ImportError: ``cryptography`` is not installed.
     """
 
-    def __init__(self, store: ValueStore, *, seconds: float = SECONDS) -> None:
+    def __init__(self, store: HotStore, *, seconds: float = SECONDS) -> None:
         _entry()
         self._store = store
         self._seconds = seconds
@@ -90,18 +83,18 @@ class SummaryCache:
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
-    def get(self, summarizer: str, instructions: str, source: str) -> str | None:
-        """Return the cached draft for a summarizer, its instructions and a source text. None if there is no such draft."""
-        name, codec = _entry(summarizer, instructions, source)
+    def get(self, *content: str) -> str | None:
+        """Return the draft for a summarizer's name, its instructions and a source text. None if there is no such draft."""
+        name, codec = _entry(*content)
         found = self._tried(lambda: self._store.get_value(name))
         text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
         self.hits += text is not None
         self.misses += text is None
         return text
 
-    def put(self, summarizer: str, instructions: str, source: str, *, text: str) -> None:
+    def put(self, *content: str, text: str) -> None:
         """Store the draft that a summarizer wrote for some instructions and a source text."""
-        name, codec = _entry(summarizer, instructions, source)
+        name, codec = _entry(*content)
         self._tried(lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds))
 
     def _tried(self, work: Callable[[], _T]) -> _T | None:
@@ -450,34 +443,29 @@ class SummaryWriter:
         best: tuple[int, str] | None = None
         material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
         note, tokens, attempts = "", 0, 0
-        while attempts < MOST_ATTEMPTS:
+        while attempts < MOST_ATTEMPTS and (best is None or best[0]):
             attempts += 1
             prompt = Prompt(instructions + note, material)
+            asked = self._count(prompt.instructions) + self._count(prompt.source)
             try:
                 draft = await ask_summarizer(summarizer, prompt)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a model may raise anything, and this is no catastrophe
                 logger.debug("error=<%s> | the summarizer failed", type(error).__name__)
-                tokens += self._count(prompt.instructions) + self._count(prompt.source)
+                tokens += asked
                 break
-            tokens += (draft.input_tokens or self._count(prompt.instructions) + self._count(prompt.source)) + (
-                draft.output_tokens or self._count(draft.text)
-            )
+            tokens += (draft.input_tokens or asked) + (draft.output_tokens or self._count(draft.text))
             text = redact_identifiers(draft.text.strip())
             verdict = verify_draft(
                 text, source=known_text, source_tokens=source_tokens, required=required, most_tokens=most, count=self._count
             )
-            if verdict.is_usable and (best is None or len(verdict.missing) <= best[0]):
-                best = len(verdict.missing), text
-            if verdict.is_usable and not verdict.missing:
-                break
             note = render_complaint(verdict.problems, verdict.missing)
             if verdict.is_usable:  # what is missing is asked for with the turns that say it: the others need not be read again
+                best = (len(verdict.missing), text) if best is None or len(verdict.missing) <= best[0] else best
                 material = _with_draft(text, messages, verdict.missing)
-        if best is None:
-            return DraftWork("", attempts, tokens)
-        if self._cache is not None:
-            self._cache.put(*key, text=best[1])
-        return DraftWork(best[1], attempts, tokens)
+        text = best[1] if best else ""
+        if text and self._cache is not None:
+            self._cache.put(*key, text=text)
+        return DraftWork(text, attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
         """Return the facts that a draft about the messages must contain: the most important in 60 % of ``most`` tokens."""
@@ -498,27 +486,21 @@ class SummaryWriter:
         then has few segments, and each turn is read again only a few times.
         """
         while self._log is not None:
-            at = next(
-                (
-                    at
-                    for at in range(len(segments) - FAN_IN + 1)
-                    if all(segment.level == segments[at].level for segment in segments[at : at + FAN_IN])
-                ),
-                None,
-            )
+            levels = [segment.level for segment in segments]
+            starts = range(len(levels) - FAN_IN + 1)
+            at = next((at for at in starts if len(set(levels[at : at + FAN_IN])) == 1), None)
             if at is None:
                 break
             raw = self._logged({id_ for segment in segments[at : at + FAN_IN] for id_ in (segment.first, segment.last)})
             if not raw or self._count(render_transcript(raw)) > self._source_of(summarizer):
                 break
-            level = segments[at].level
             work = await self._written(
                 raw, Summary(segments=tuple(segments[:at])), slots, summarizer, share=len(segments) - FAN_IN + 1
             )
             works.append(work)
             if not work.text:
                 break
-            segments = [*segments[:at], Segment(work.text, id_of(raw[0]), id_of(raw[-1]), level + 1), *segments[at + FAN_IN :]]
+            segments[at : at + FAN_IN] = [Segment(work.text, id_of(raw[0]), id_of(raw[-1]), levels[at] + 1)]
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:

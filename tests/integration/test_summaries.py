@@ -574,7 +574,7 @@ def test_an_unpinned_turn_is_summarized_with_the_next_turns() -> None:
     assert view(agent).count("I prefer hardcover editions") == 1
     next(message for message in agent.messages if "hardcover" in str(message))["metadata"]["custom"]["pinned"] = False
     talk(agent, 8, start=8)
-    assert "- preference: I prefer hardcover editions\n" in view(agent)
+    assert "- I prefer hardcover editions\n" in view(agent)
     assert view(agent).count("I prefer hardcover editions") == 1
 
 
@@ -600,6 +600,27 @@ def test_outdated_turns_do_not_stay_behind_the_facts() -> None:
     said = view(agent)
     assert 0 < said.index("two copies of Uzumaki") < said.index("One copy, please")
     assert said.count("two copies of Uzumaki") == said.count("One copy, please") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "I need a gift for my sister. She likes shojo. Her budget is 1,500 yen.",
+            "- I need a gift for my sister; She likes shojo; Her budget is 1,500 yen\n",
+        ),
+        (
+            "妹へのプレゼントを探しています。12歳で少女漫画が好きです。",
+            "- 妹へのプレゼントを探しています; 12歳で少女漫画が好きです\n",
+        ),
+    ],
+)
+def test_preferences_stay_in_the_line_of_their_message(said: str, shown: str) -> None:
+    """The model can read of whom a preference is told, here of the sister and not of the user."""
+    agent = made()
+    agent(said)
+    talk(agent, 8)
+    assert shown in view(agent)
 
 
 def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_them_out() -> None:

@@ -89,7 +89,7 @@ def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
 def test_findings_go_first_and_corrections_last() -> None:
     kinds = [FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME, FactKind.PREFERENCE, FactKind.CORRECTION]
     record = summary(*(said(number, kinds[number % 5], 0.0) for number in range(50)))
-    text = text_of(rendered(record, 150, 250))
+    text = text_of(rendered(record, 150, 200))
     left_out = [slot.kind for slot in record.slots if slot.text not in text]
     assert set(left_out) == {FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME}
 
