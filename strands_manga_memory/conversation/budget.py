@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Any
 
 from strands.hooks import AfterModelCallEvent
@@ -268,8 +269,8 @@ class RequestMeter:
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
-        text = prompt if isinstance(prompt, str) else "\n".join(block.get("text", "") for block in prompt or [])
-        key = (text, *[spec["name"] for spec in tools])
+        text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
+        key = (text, *map(itemgetter("name"), tools))
         if (tokens := self._prompts.get(key)) is None:
             if len(self._prompts) >= _MOST_PROMPTS:
                 self._prompts.clear()
@@ -349,18 +350,17 @@ class HistoryLimits:
     @property
     def has_low_mark(self) -> bool:
         """Whether trimming a full history makes room for later turns. If not, the history is trimmed a little in every turn."""
-        return self.trim_every is not None or self.lowest < self.most
+        return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
 
-    @property
-    def large_results(self) -> int:
-        """Smallest total size of an ended turn's tool results that cause early trimming, in tokens of the model."""
-        return self.most // _LARGE_RESULTS
+    def early_results(self, tokens: int) -> int | None:
+        """Return the least tokens of an ended turn's tool results that cause trimming of a history with ``tokens`` tokens.
 
-    def trims_early(self, tokens: int) -> bool:
-        """Return whether large tool results of an ended turn cause trimming of a history with ``tokens`` tokens."""
-        if not self.has_low_mark or self.grow_to > self.max_tokens:
-            return False
-        return tokens > self.calibration.budget(self.lowest - self.large_results)
+        None if no tool results do.
+        """
+        large = self.most // _LARGE_RESULTS
+        if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):
+            return None
+        return self.calibration.budget(large)
 
     @property
     def lowest(self) -> int:

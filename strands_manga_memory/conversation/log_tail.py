@@ -47,10 +47,6 @@ class LogTail:
         """Return an iterator over the messages, oldest first."""
         return iter(self._messages.values())
 
-    def __len__(self) -> int:
-        """Return the number of messages."""
-        return len(self._messages)
-
     def notice(self, history: Sequence[Message]) -> None:
         """Forget evicted messages if code other than the trimmer has removed or inserted messages, except at the end."""
         before, self._window = self._window, list(map(id_of, history))
@@ -70,7 +66,7 @@ class LogTail:
             new.append(message)
         new.reverse()
         self.notice(history)
-        self._messages |= {id_of(message): message for message in new}
+        self._messages.update(zip(map(id_of, new), new, strict=True))
         self._said += sum(map(count, new))
         for shown in history:
             id_ = id_of(shown)
@@ -177,5 +173,5 @@ class LogTail:
         self._forgotten.add(id_)
 
     def _hold(self, kept: Sequence[Message]) -> list[Message]:
-        self._messages = {id_of(message): message for message in kept}
+        self._messages = dict(zip(map(id_of, kept), kept, strict=True))
         return list(kept)

@@ -260,20 +260,21 @@ def condensed_message(message: Message) -> Message | None:
         if "toolResult" in block:
             short.append(_condensed_result(block["toolResult"]))
         elif [*block] == ["text"] and isinstance(block["text"], str):
-            short.append({"text": _telling_passages(block["text"], name_of(message))})
+            short.append({"text": _telling_passages(block["text"], message)})
         else:
             return None
     is_shorter = bool(short) and short != content and not is_truncated(message)
     return cast("Message", {**message, "content": short}) if is_shorter else None
 
 
-def _telling_passages(text: str, name: str) -> str:
+def _telling_passages(text: str, message: Message) -> str:
     """Reduce a long text to its most important passages, with a truncation marker. A short text stays unchanged.
 
     If no passage can be kept, a text without a recognized dialogue act stays unchanged, and any other text is truncated.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
+    name = name_of(message)
     passages = split_passages(text)
     first = max(0, len(passages) - _MOST_PASSAGES)
     acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}

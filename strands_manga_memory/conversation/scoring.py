@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from strands.models import Model
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, positive
+from strands_manga_memory.arguments import function
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.language.dialogue_acts import dialogue_act
 from strands_manga_memory.language.search import Embed, dot, embed_texts
@@ -139,7 +139,7 @@ class RuleScorer:
 
 def message_act(message: Message) -> str:
     """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
-    kinds = {kind for block in message["content"] for kind in block}
+    kinds = set[str]().union(*message["content"])
     if "toolResult" in kinds:
         return "tool_result"
     if "toolUse" in kinds:
@@ -215,6 +215,12 @@ class SignalWeights:
 _READ = 1_000
 """Number of characters at the beginning of a text that are judged."""
 
+BATCH = 20
+"""Most lines in one call of a judge."""
+
+MOST_SCORES = 10_000
+"""Most scores of a judge that are cached. The oldest scores are removed first."""
+
 
 class Line(NamedTuple):
     """Text of a message to be judged, with the role of its speaker."""
@@ -237,16 +243,13 @@ class BackgroundScorer:
     Args:
         judge: Function that rates the importance of lines.
         rules: Scorer that is used until the judge has answered. Default ``RuleScorer()``.
-        batch: Most lines in one call of the judge. Default 20.
-        most: Most scores of the judge to cache. The oldest scores are removed first. Default 10,000.
 
     Raises:
-        ValueError: ``judge`` is not a function, or ``batch`` or ``most`` is not a positive whole number.
+        ValueError: ``judge`` is not a function.
     """
 
-    def __init__(self, judge: Judge, *, rules: ImportanceScorer | None = None, batch: int = 20, most: int = 10_000) -> None:
+    def __init__(self, judge: Judge, *, rules: ImportanceScorer | None = None) -> None:
         self._judge = function("judge", judge, "a function of lines")
-        self._batch, self._most = positive("batch", batch), positive("most", most)
         self.revision = 0
         """Number that grows with each new answer of the judge. Scores that were read at a lower revision are out of date."""
         self.rules = rules or RuleScorer()
@@ -289,7 +292,7 @@ class BackgroundScorer:
     async def _answer_all(self) -> None:
         while True:
             with self._lock:
-                keys = list(self._waiting)[: self._batch]
+                keys = list(self._waiting)[:BATCH]
                 if not keys:
                     self._run = None
                     return
@@ -299,7 +302,7 @@ class BackgroundScorer:
                 for key, score in zip(keys, scores, strict=True):
                     self._waiting.pop(key, None)
                     self._judged[key] = score
-                for key in list(self._judged)[: max(0, len(self._judged) - self._most)]:
+                for key in list(self._judged)[: max(0, len(self._judged) - MOST_SCORES)]:
                     del self._judged[key]
                 self.revision += any(score is not None for score in scores)
 
@@ -333,18 +336,16 @@ class ModelScorer(BackgroundScorer):
     Args:
         model: The model.
         rules: Scorer that is used until the model has answered. Default ``RuleScorer()``.
-        batch: Most messages in one request. Default 20.
-        most: Most scores of the model to cache. Default 10,000.
 
     Raises:
-        ValueError: ``model`` is no Strands model, or ``batch`` or ``most`` is not a positive whole number.
+        ValueError: ``model`` is no Strands model.
     """
 
-    def __init__(self, model: Model, *, rules: ImportanceScorer | None = None, batch: int = 20, most: int = 10_000) -> None:
+    def __init__(self, model: Model, *, rules: ImportanceScorer | None = None) -> None:
         if not isinstance(model, Model):
             raise ValueError(f"model must be a strands Model, got {model!r:.80}")
         self._model = model
-        super().__init__(self._asked, rules=rules, batch=batch, most=most)
+        super().__init__(self._asked, rules=rules)
 
     async def _asked(self, lines: Sequence[Line]) -> list[float]:
         source = "\n".join(f"{number}. {line.role}: {escape_tags(line.text)}" for number, line in enumerate(lines, start=1))
@@ -387,12 +388,9 @@ class EmbeddingScorer(BackgroundScorer):
         least: Least similarity to an example, from -1 to 1. A message with less similarity to all examples gets the score
             ``weights.unmatched``. Default 0.5. A good value depends on the vectors.
         rules: Scorer that is used until messages have been compared. Default ``RuleScorer(weights)``.
-        batch: Most messages that are embedded in one call. Default 20.
-        most: Most scores to cache. Default 10,000.
 
     Raises:
-        ValueError: ``embed`` is not a function, ``examples`` has an unknown act or no sentence, or ``batch`` or ``most`` is not
-            a positive whole number.
+        ValueError: ``embed`` is not a function, or ``examples`` has an unknown act or no sentence.
     """
 
     def __init__(
@@ -403,8 +401,6 @@ class EmbeddingScorer(BackgroundScorer):
         weights: ImportanceWeights | None = None,
         least: float = 0.5,
         rules: ImportanceScorer | None = None,
-        batch: int = 20,
-        most: int = 10_000,
     ) -> None:
         self._weights = weights or WEIGHTS
         unknown = [act for act in examples if not hasattr(self._weights, act)]
@@ -413,7 +409,7 @@ class EmbeddingScorer(BackgroundScorer):
         self._embed, self._least = function("embed", embed, "a function from texts to vectors"), least
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []
-        super().__init__(self._compared, rules=rules or RuleScorer(self._weights), batch=batch, most=most)
+        super().__init__(self._compared, rules=rules or RuleScorer(self._weights))
 
     def _compared(self, lines: Sequence[Line]) -> list[float]:
         self._vectors = self._vectors or embed_texts(self._embed, [text for _, text in self._examples])

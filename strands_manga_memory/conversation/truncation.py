@@ -8,7 +8,7 @@ truncated text is never empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -74,10 +74,14 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     elif marker is None:
         tail = head
     room = max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name))
-    return _first_that_fits(
-        (marked(*_ends(head, tail, kept)) for kept in _smaller(int(present * room / size))),
-        lambda shorter: count(shorter) <= tokens,
-    )
+    characters = int(present * room / size)
+    while True:
+        of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
+        of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
+        shorter = marked(head[:of_head], tail[len(tail) - of_tail :])
+        if not characters or count(shorter) <= tokens:
+            return shorter
+        characters = characters * 4 // 5
 
 
 def excerpt_text(text: str, characters: int) -> str:
@@ -95,29 +99,6 @@ def excerpt_text(text: str, characters: int) -> str:
             shorter += cut_marker(max(1, len(text) - len(shorter)))
             return shorter if len(shorter) < len(text) else text
     return truncate_text(text, characters, len)
-
-
-def _smaller(characters: int) -> Iterator[int]:
-    while characters > 0:
-        yield characters
-        characters = characters * 4 // 5
-    yield 0
-
-
-def _first_that_fits(texts: Iterable[str], fits: Callable[[str], bool]) -> str:
-    """Return the first text that fits, or the last text if none fits."""
-    text = ""
-    for text in texts:
-        if fits(text):
-            break
-    return text
-
-
-def _ends(head: str, tail: str, characters: int) -> tuple[str, str]:
-    """Return the beginning of ``head`` and the end of ``tail``, with about ``characters`` characters together."""
-    of_head = int(characters * _HEAD_SHARE)
-    of_tail = _tail_length(tail, characters - of_head)
-    return head[: _head_length(head, max(of_head, _LEAST_CHARACTERS))], tail[len(tail) - of_tail :]
 
 
 # --- Prose, tables and code -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from strands_manga_memory.conversation.features import size_of
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import content_fingerprint, fingerprint, is_repair, tool_result_ids
+from strands_manga_memory.messages import content_fingerprint, fingerprint, is_repair, is_turn_start
 
 VERSION = 1
 
@@ -73,24 +73,21 @@ class Layout:
         """
         if state is None:
             return cls(skip)
+        problem = "the layout of the window is malformed"
         try:
             version, keys, bodies, after = state["v"], state["keys"], decode_bytes_values(state["bodies"]), state["after"]
-            well_formed = (
+            if version != VERSION:
+                problem = f"the layout of the window has version {version!r}, this package reads {VERSION}"
+            elif (
                 isinstance(keys, list)
                 and all(isinstance(key, str) for key in keys)
                 and all({"role", "content"} <= body.keys() for body in bodies.values())
                 and (after is None or isinstance(after, str))
-            )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise CorruptRecordError("the layout of the window is malformed", record="conversation manager state") from error
-        if version != VERSION or not well_formed:
-            raise CorruptRecordError(
-                f"the layout of the window has version {version!r}, this package reads {VERSION}"
-                if version != VERSION
-                else "the layout of the window is malformed",
-                record="conversation manager state",
-            )
-        return cls(skip, tuple(keys), bodies, after)
+            ):
+                return cls(skip, tuple(keys), bodies, after)
+        except (AttributeError, KeyError, TypeError):
+            pass
+        raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
         """Rebuild the history from restored messages: the log from record ``skip`` on, or the history itself.
@@ -164,7 +161,8 @@ class MessageLog:
         if id_ in self._latest:
             self._repeated |= {id_}
         self._latest[id_] = self.length
-        self._records[self.length] = _Record(id_, logged_fingerprint(message), bool(tool_result_ids(message)))
+        is_result = message["role"] == "user" and not is_turn_start(message)
+        self._records[self.length] = _Record(id_, logged_fingerprint(message), is_result)
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
@@ -255,7 +253,8 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 def logged_fingerprint(message: Message) -> int:
     """Return a fingerprint of the parts of a logged message that may change later: its content and custom metadata."""
-    return hash((content_fingerprint(message), fingerprint((message.get("metadata") or {}).get("custom") or {})))
+    custom = (message.get("metadata") or {}).get("custom")
+    return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
 
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:

@@ -146,5 +146,4 @@ def message_text(message: Message) -> str:
 
     Placeholders for removed content are left out.
     """
-    texts = (spoken_text(block) for block in message["content"])
-    return strip_placeholders("\n".join(text for text in texts if text))
+    return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))

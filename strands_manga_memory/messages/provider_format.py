@@ -57,7 +57,10 @@ def for_model(messages: list[Message]) -> list[Message]:
     """
     if not messages:
         return messages
-    shown = _alternating(within_limits(_answered([_with_valid_blocks(one) for one in messages])))
+    if all(map(_is_plain_text, messages)):
+        shown = _alternating(messages)
+    else:
+        shown = _alternating(within_limits(_answered([_with_valid_blocks(message) for message in messages])))
     is_same = len(shown) == len(messages) and all(map(is_, shown, messages))
     return messages if is_same else shown
 
@@ -65,11 +68,16 @@ def for_model(messages: list[Message]) -> list[Message]:
 # --- Blocks -----------------------------------------------------------------------------------------------------------------
 
 
+def _is_plain_text(message: Message) -> bool:
+    """Return whether a message is one text that is not blank, as most messages are."""
+    content = message["content"]
+    block: Any = content[0] if len(content) == 1 else None
+    return isinstance(block, dict) and [*block] == ["text"] and _has_content(block["text"])
+
+
 def _with_valid_blocks(message: Message) -> Message:
     """Return a message without blank and misplaced blocks. The same object is returned if there are none."""
     content = message["content"]
-    if len(content) == 1 and isinstance(content[0], dict) and [*content[0]] == ["text"] and _has_content(content[0]["text"]):
-        return message  # most messages
     kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
     contents = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
     if not contents:
@@ -162,8 +170,6 @@ class _Call:
 
 def _answered(messages: list[Message]) -> list[Message]:
     """Return messages in which each tool call has one result in the next message: its last result, if there are several."""
-    if not any("toolUse" in block or "toolResult" in block for message in messages for block in message["content"]):
-        return [message for message in messages if message["content"]]
     ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
     latest: dict[str, list[_Call]] = {}

@@ -39,7 +39,10 @@ def opening_position(messages: Sequence[Message]) -> int | None:
     """
     if not messages or messages[-1]["role"] != "user":
         return None
-    return next((at for at in reversed(range(len(messages))) if is_turn_start(messages[at])), None)
+    at = len(messages) - 1
+    while at >= 0 and not is_turn_start(messages[at]):
+        at -= 1
+    return at if at >= 0 else None
 
 
 def opening_id(messages: Sequence[Message]) -> str:

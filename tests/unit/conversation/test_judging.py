@@ -17,6 +17,7 @@ from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
     ImportanceWeights,
     ModelScorer,
+    scoring,
 )
 from strands_manga_memory.conversation.scoring import Line
 from strands_manga_memory.testing import ScriptedModel
@@ -26,7 +27,8 @@ def said(id_: str, text: str, role: Any = "user") -> Message:
     return {"role": role, "content": [{"text": text}], "tracking_id": id_}
 
 
-def test_rules_until_the_judge_has_answered_and_each_message_once() -> None:
+def test_rules_until_the_judge_has_answered_and_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "BATCH", 2)
     asked: list[Line] = []
     may_answer = threading.Event()
 
@@ -35,7 +37,7 @@ def test_rules_until_the_judge_has_answered_and_each_message_once() -> None:
         asked.extend(lines)
         return [0.7 for _ in lines]
 
-    scorer = BackgroundScorer(judge, batch=2)
+    scorer = BackgroundScorer(judge)
     messages = [said(str(number), "I always prefer hardcovers.") for number in range(5)]
     assert [scorer.score(message) for message in messages] == [0.9] * 5
     assert (scorer.revision, scorer.wait(0.0)) == (0, False)
@@ -83,8 +85,10 @@ def test_a_judge_that_fails_leaves_it_to_the_rules(answer: Any, caplog: pytest.L
     assert "Hello" not in caplog.text
 
 
-def test_only_so_many_judgements_are_kept() -> None:
-    scorer = BackgroundScorer(lambda lines: [0.7] * len(lines), batch=1, most=2)
+def test_only_so_many_judgements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "BATCH", 1)
+    monkeypatch.setattr(scoring, "MOST_SCORES", 2)
+    scorer = BackgroundScorer(lambda lines: [0.7] * len(lines))
     for number in range(4):
         scorer.score(said(str(number), "text"))
     assert scorer.wait()
@@ -160,7 +164,6 @@ def test_embeddings_score_as_the_example_that_is_most_alike() -> None:
     ("make", "says"),
     [
         (lambda: BackgroundScorer(3), "judge must be a function of lines, got 3"),  # type: ignore[arg-type]
-        (lambda: BackgroundScorer(lambda _: [], batch=0), "batch must be a positive whole number, got 0"),
         (lambda: ModelScorer("gpt"), "model must be a strands Model, got 'gpt'"),  # type: ignore[arg-type]
         (lambda: EmbeddingScorer(3), "embed must be a function from texts to vectors, got 3"),  # type: ignore[arg-type]
         (lambda: EmbeddingScorer(embed, examples={}), r"examples must be sentences by dialogue act, got the acts \[\]"),
