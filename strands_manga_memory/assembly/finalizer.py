@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from strands.models import Model
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, Transcript, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
@@ -80,10 +81,6 @@ class SessionFinalizer:
         timeout: float = 30.0,
         retention: Mapping[MemoryType, Retention] = RETENTION,
     ) -> None:
-        if hot is None and durable is None:
-            raise ValueError("hot and durable are both None: there are no sessions to finalize")
-        if not timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r:.80}")
         caches = hot_store_of(hot)
         self._tiers = Tiers.of(caches, table_of(durable), codec=codec, clock=clock, ttl=ttl)
         self._keeper = MemoryKeeper(
@@ -92,7 +89,7 @@ class SessionFinalizer:
             pii=pii or PiiPolicy(),
             codec=memory_codec,
             clock=clock,
-            timeout=timeout,
+            timeout=seconds("timeout", timeout),
             retention=retention,
             hot=caches,
         )

@@ -16,6 +16,7 @@ from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
 from strands.types.tools import AgentTool
 
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
@@ -78,11 +79,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        if not isinstance(client, MCPClient):
-            raise ValueError(f"client must be an MCPClient of strands.tools.mcp, got {type(client).__name__}: {client!r:.80}")
+        of_kind("client", client, MCPClient, "an MCPClient of strands.tools.mcp")
         for name, override in (overrides or {}).items():
-            if not isinstance(override, BreakerPolicy):
-                raise ValueError(f"overrides[{name!r:.80}] must be a BreakerPolicy, got {override!r:.80}")
+            of_kind(f"overrides[{name!r:.80}]", override, BreakerPolicy)
         for name, others in (fallbacks or {}).items():
             for other in _listed(others):
                 if not isinstance(other, AgentTool | str):

@@ -17,7 +17,7 @@ from strands.types.exceptions import StorageError
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
-from strands_manga_memory.scope import checked_id, encoded_id
+from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import HotStore
@@ -81,8 +81,7 @@ class TieredStorage(Storage):
     ) -> None:
         self._table: Table = table_of(durable)
         self._hot: HotStore | None = hot_store_of(hot)
-        escaped_tenant = "" if tenant is None else encoded_id(checked_id("tenant", tenant))
-        self._owner = f"{escaped_tenant}:{encoded_id(checked_id('user_id', user_id))}"
+        self._owner = ConversationScope(user_id, "storage", tenant=tenant).storage_user_id
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
         self._hot_ttl = seconds("hot_ttl", hot_ttl)

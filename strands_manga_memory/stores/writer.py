@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
+from strands_manga_memory.arguments import positive
 from strands_manga_memory.forks import at_fork
 from strands_manga_memory.stores.health import TierHealth
 
@@ -55,9 +56,7 @@ class Writer:
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads!r:.80}")
-        self._most_threads, self._most_slow = threads, max(1, threads - 2)
+        self._most_threads, self._most_slow = positive("threads", threads), max(1, threads - 2)
         self._clock = clock
         self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)
         self.stores: tuple[object, object] = (None, None)

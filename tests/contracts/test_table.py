@@ -690,7 +690,7 @@ def test_sqlite_reports_a_place_that_cannot_be_opened(tmp_path: Path) -> None:
     [
         ({"path": ":memory:"}, "path must name a file, got ':memory:'"),
         ({"path": ""}, "path must name a file, got ''"),
-        ({"path": "x", "deadline": 0}, "deadline must be above 0 seconds, got 0"),
+        ({"path": "x", "deadline": 0}, "deadline must be a positive number of seconds, got 0"),
     ],
 )
 def test_sqlite_refuses_bad_settings(arguments: dict[str, Any], message: str) -> None:

@@ -16,10 +16,20 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import SESSIONS, USER_MEMORY, ConversationScope, MangaMemorySettings, TieredSessionManager, open_table
+from strands_manga_memory import (
+    SESSIONS,
+    USER_MEMORY,
+    ConversationScope,
+    MangaMemory,
+    MangaMemorySettings,
+    TieredSessionManager,
+    TtlPolicy,
+    open_table,
+)
 from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops import Finding, Level, diagnose
 from strands_manga_memory.stores import DynamoDBTable
+from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run
 
@@ -337,6 +347,19 @@ def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
     _, found = doctor(capsys, "--durable", sqlite_url)
     assert "sweep --loop" in the(found, "durable.sweeper", Level.WARNING).remedy
     assert TieredSessionManager(scope, durable=open_table(sqlite_url)).exists() is False
+
+
+def test_a_sweeper_that_ends_sessions_before_their_time(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/kept.sqlite3"
+    with MangaMemory.open(durable=url, ttl=TtlPolicy(session=30 * 86_400)) as memory:
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)("Hello")
+    _, found = doctor(capsys, "--durable", url)
+    early = the(found, "durable.session_ttl", Level.WARNING)
+    assert "for 30.0 days" in early.detail
+    assert "MANGA_MEMORY_SESSION_TTL" in early.remedy
+    monkeypatch.setenv("MANGA_MEMORY_SESSION_TTL", "2592000")
+    _, found = doctor(capsys, "--durable", url)
+    assert not any(finding.check == "durable.session_ttl" for finding in found)
 
 
 # --- The process ------------------------------------------------------------------------------------------------------------

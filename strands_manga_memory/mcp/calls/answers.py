@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.mcp.breakers.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -57,9 +58,7 @@ class ResultCache:
     """
 
     def __init__(self, ttl: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        if not ttl > 0:
-            raise ValueError(f"stale_ttl must be a number of seconds over 0, got {ttl!r:.80}")
-        self._ttl = ttl
+        self._ttl = seconds("stale_ttl", ttl)
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()

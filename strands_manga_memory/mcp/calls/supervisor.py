@@ -24,6 +24,8 @@ from strands_manga_memory.mcp.calls.client import restart
 logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
+_MOST_BACKOFF = 30.0
+"""Most seconds between two attempts to connect."""
 _DROPPED_TOGETHER = 0.5
 """Seconds within which response streams that end without an answer count as one failure of the server."""
 
@@ -45,8 +47,6 @@ class ServerSupervisor:
 
     Args:
         client: Client whose connection is supervised.
-        backoff: Seconds before the first attempt, doubled after each failure and reduced at random by up to half.
-        max_backoff: Most seconds between two attempts.
         clock: Monotonic seconds.
         connect: Function that restarts the client; it blocks.
 
@@ -62,19 +62,12 @@ class ServerSupervisor:
         self,
         client: MCPClient,
         *,
-        backoff: float = 0.5,
-        max_backoff: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[MCPClient], None] = restart,
     ) -> None:
-        if not backoff > 0:
-            raise ValueError(f"backoff must be a number of seconds over 0, got {backoff!r:.80}")
-        if not max_backoff >= backoff:
-            raise ValueError(f"max_backoff must be at least backoff={backoff}, got {max_backoff!r:.80}")
         self.client = client
         self.name = client.client_name or f"mcp-{next(_numbers)}"
-        self._backoff = backoff
-        self._max_backoff = max_backoff
+        self._backoff = 0.5  # seconds before the first attempt, doubled after each failure and reduced by up to half
         self._clock = clock
         self._connect = connect
         self._random = random.Random()  # noqa: S311 - jitter
@@ -196,7 +189,7 @@ class ServerSupervisor:
             listener.reconnected()
 
     def _postpone(self) -> None:
-        delay = min(self._max_backoff, self._backoff * 2 ** min(self._failed_attempts, 30))
+        delay = min(_MOST_BACKOFF, self._backoff * 2 ** min(self._failed_attempts, 30))
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:

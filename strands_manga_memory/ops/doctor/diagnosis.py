@@ -58,4 +58,4 @@ def diagnose(
     yield from of_users
     if is_sound:
         sound_users = None if any(finding.remedy for finding in of_users) else users
-        yield from check_records(durable, sound_users, codec, clock=clock)
+        yield from check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())

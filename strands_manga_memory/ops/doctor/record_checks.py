@@ -7,7 +7,8 @@ from itertools import islice
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
-from strands_manga_memory.ops.doctor.finding import Finding, ok, problem
+from strands_manga_memory.ops.doctor.finding import Finding, ok, problem, warning
+from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers, durable_tier
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.table import Table
@@ -17,7 +18,9 @@ _EVER = 100 * 365 * 86_400.0
 _RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records"
 
 
-def check_records(durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float]) -> Iterator[Finding]:
+def check_records(
+    durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float], ttl: TtlPolicy
+) -> Iterator[Finding]:
     """Check that a sample of conversations, and memories of their users, can be read. Yields the findings.
 
     Args:
@@ -25,9 +28,10 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
         users: Memory table, if there is one.
         codec: Codec of the application; None if the application has none.
         clock: Function that returns seconds since 1970.
+        ttl: Time-to-live policy of the sweepers.
     """
     entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
-    yield from check_conversations(durable, entries, codec, clock=clock)
+    yield from check_conversations(durable, entries, codec, clock=clock, ttl=ttl)
     if users is not None:
         try:
             yield _read(_MEMORIES, "memories", sum(_memories(users, owner, codec) for owner in _owners(entries)))
@@ -36,18 +40,24 @@ def check_records(durable: Table, users: Table | None, codec: Codec | None, *, c
 
 
 def check_conversations(
-    durable: Table, entries: Sequence[ExpiryEntry], codec: Codec | None, *, clock: Callable[[], float]
+    durable: Table,
+    entries: Sequence[ExpiryEntry],
+    codec: Codec | None,
+    *,
+    clock: Callable[[], float],
+    ttl: TtlPolicy | None = None,
 ) -> Iterator[Finding]:
-    """Check that the stored states and turns of some conversations can be read. Yields the findings.
+    """Check that the stored states and turns of some conversations can be read, and that a sweeper ends none too early.
 
     Args:
         durable: Table of the durable tier.
         entries: Entries of the expiry index that name the conversations.
         codec: Codec of the application; None if the application has none.
         clock: Function that returns seconds since 1970.
+        ttl: Time-to-live policy of the sweepers.
     """
-    tiers = Tiers.of(None, durable, codec=codec, clock=clock)
-    heads, damaged = 0, 0
+    tiers = Tiers.of(None, durable, codec=codec, clock=clock, ttl=ttl)
+    heads, damaged, kept = 0, 0, 0.0
     try:
         for entry in entries:
             tier = durable_tier(entry.place, tiers, ids={})
@@ -55,12 +65,21 @@ def check_conversations(
             heads += head is not None
             if tier is not None and head is not None and not head.is_empty:
                 damaged += len(tier.unreadable_turns(head.incarnation))
+                expiry = tier.head_item.get(durable.schema.ttl)
+                kept = max(kept, expiry - head.last_used if isinstance(expiry, int | float) and head.last_used else 0.0)
     except StoreError as error:
         yield _unreadable(_RECORDS, error)
         return
     yield _read(_RECORDS, "conversations", heads)
     if damaged:
         yield problem(_TURNS, f"{damaged} turns cannot be read; they stay as they are", "restore their items from a backup")
+    if kept > 2 * (tiers.ttl.session + tiers.ttl.grace):  # a save after the last use moves the expiry by hours
+        yield warning(
+            "durable.session_ttl",
+            f"workers keep a conversation for {kept / 86_400:.1f} days, a sweeper with these settings ends it after "
+            f"{tiers.ttl.session / 86_400:.1f}",
+            "give sweepers the MANGA_MEMORY_SESSION_TTL of the workers",
+        )
 
 
 def _owners(entries: Sequence[ExpiryEntry]) -> list[Owner]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.hot import (
@@ -237,12 +237,13 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        if len(self._conversations) + len(self._leases) + len(self._values) < self._clean_at:
+        every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
+        if sum(map(len, every)) < self._clean_at:
             return
-        self._conversations = {name: kept for name, kept in self._conversations.items() if kept.gone_at > now}
-        self._leases = {name: held for name, held in self._leases.items() if held.gone_at > now}
-        self._values = {name: kept for name, kept in self._values.items() if kept.gone_at > now}
-        self._clean_at = max(64, 2 * (len(self._conversations) + len(self._leases) + len(self._values)))
+        for kept in every:
+            for name in [name for name, each in kept.items() if each.gone_at <= now]:
+                del kept[name]
+        self._clean_at = max(64, 2 * sum(map(len, every)))
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:

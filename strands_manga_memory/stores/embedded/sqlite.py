@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.stores.embedded.sqlite_file import FILE_VERSION, SQLiteFile
 from strands_manga_memory.stores.items import SQLTable, loaded
 from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Item, Key, TableSchema, Write
@@ -37,8 +38,7 @@ class SQLiteTable(SQLTable):
     def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")
-        if not deadline > 0:
-            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r:.200}")
+        seconds("deadline", deadline)
         self.schema = schema
         self._file = SQLiteFile(path, table=schema.name, deadline=deadline, create=self._create)
         self._select = f"SELECT item FROM {self._name()} WHERE partition = ? AND sort = ?"  # noqa: S608

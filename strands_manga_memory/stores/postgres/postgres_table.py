@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores.items import SQLTable, loaded
 from strands_manga_memory.stores.postgres.postgres_connections import Connection, Connections, translated
@@ -45,8 +46,7 @@ class PostgresTable(SQLTable):
     _mark = "%s"
 
     def __init__(self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0) -> None:
-        if not deadline > 0:
-            raise ValueError(f"deadline must be above 0 seconds, got {deadline!r:.80}")
+        seconds("deadline", deadline)
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:

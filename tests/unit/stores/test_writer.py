@@ -180,7 +180,7 @@ def test_a_pair_of_stores_has_one_writer() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="threads must be a positive whole number, got 0"):
         Writer(threads=0)
 
 
