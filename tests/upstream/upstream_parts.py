@@ -50,8 +50,7 @@ class InMemoryStorage(TieredStorage):
 
     def clear(self) -> None:
         """Delete what is below the prefix, as the original does; it waits for the stores, too."""
-        for key in self.keys(self._prefix):
-            self._delete(key)
+        self.erase()
 
 
 def _session() -> SessionManager[Any]:
