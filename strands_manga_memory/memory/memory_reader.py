@@ -270,7 +270,8 @@ class MemoryReader:
         return snapshot
 
     def _note_uses(self, ids: Iterable[str]) -> None:
-        used = list(dict.fromkeys(ids))
+        # Not recalls of a session's messages: only the live agent would rank by them, because the table does not count them.
+        used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
             return
         with self._lock:
