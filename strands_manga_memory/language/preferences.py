@@ -290,9 +290,9 @@ def _of_clause(clause: str) -> list[Preference]:
     asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
-    if (match := _FORGET.search(said)) is not None:
-        key = match[match.lastindex or 0]
-        return [Preference(slot, key, None)] if (slot := slot_for_key(key)) in _SLOT_OF.values() else []
+    key = match[match.lastindex or 0] if (match := _FORGET.search(said)) is not None else ""
+    if (slot := slot_for_key(key)) in _SLOT_OF.values():
+        return [Preference(slot, key, None)]
     facts: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
