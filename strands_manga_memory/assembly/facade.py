@@ -212,7 +212,7 @@ class MangaMemory:
             history: Method that limits the agent's history. ``importance``, the default: the history fits ``max_tokens`` at
                 every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
                 the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
-                turns and important messages. The ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the
+                turns and pinned messages. The ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the
                 summary, whose facts are checked against the replaced turns. ``compact``: the history grows until a request
                 comes near the context window, then shrinks in stages (``TieredCompactionConversationManager``).
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
