@@ -79,7 +79,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        of_kind("client", client, MCPClient, "an MCPClient of strands.tools.mcp")
+        of_kind("client", client, MCPClient, "an MCPClient of strands.tools.mcp (guard_tool takes other tools)")
         for name, override in (overrides or {}).items():
             of_kind(f"overrides[{name!r:.80}]", override, BreakerPolicy)
         for name, others in (fallbacks or {}).items():
