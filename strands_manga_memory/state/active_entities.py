@@ -82,6 +82,7 @@ class EntityLayer(Layer):
     """
 
     KEY: ClassVar[str] = "manga_state.entities"
+    VERSION: ClassVar[int] = 2
 
     groups: dict[str, tuple[ActiveEntity, ...]] = Field(default_factory=dict)
 

@@ -197,6 +197,10 @@ class StateCoordinator(Plugin):
         if self.layers.agent is not None and self.layers.agent is not agent:
             raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
         self.layers.attach(agent)
+        # An earlier agent, which is gone, may have left these.
+        self.dialogue.forget_message()
+        self.task.clear()
+        self._rendered_from, self._rendered = None, ""
         attachments(agent).update(coordinator=self, metadata=self._announced)
         agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)

@@ -6,10 +6,10 @@ A slot is a value that the intent needs, such as the volume to order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -83,8 +83,13 @@ class DialogueSlot(Part):
         text = " ".join(encodable(str(value)).split())
         if not text or len(text) > MOST_CHARACTERS:
             raise StateError(f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(text)}")
+        canonical = self._canonical(text, types, is_canonical=is_canonical)
+        if len(canonical) > MOST_CHARACTERS:
+            raise StateError(
+                f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(canonical)} in the canonical form"
+            )
         return self.replaced(
-            value=self._canonical(text, types, is_canonical=is_canonical),
+            value=canonical,
             status=SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED,
             source=source,
         )
@@ -169,6 +174,12 @@ class ConversationLayer(Layer):
     _mentions: tuple[Entity, ...] = ()
     _message: str = ""
 
+    def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+        """Merge as other layers do, and leave out what exceeds the limits, because the layer could not be read again."""
+        super().merge(base, other)
+        self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
+        self.clarifications = self.clarifications[:MOST_CLARIFICATIONS]
+
     def slot(self, name: str) -> DialogueSlot:
         """Return the slot (value that the intent needs) with the given name.
 
@@ -234,7 +245,8 @@ class ConversationLayer(Layer):
                 self.intent, self.clarifications = intent, ()
                 self.slots = {slot.name: before.get(slot.cleared(), slot) for slot in self._store.intents.get(intent or "", ())}
                 self._fill_from_mentions(is_answer=False)
-            self.agent = agent or self.agent
+            if agent is not None:
+                self.agent = agent
 
     def set_phase(self, phase: Phase | str) -> None:
         """Move the conversation to a phase.
@@ -294,6 +306,10 @@ class ConversationLayer(Layer):
         self.slots = {**self.slots, slot.name: slot}
 
     # Events of a turn; they do not raise
+
+    def forget_message(self) -> None:
+        """Forget the entities of the user's last message, which belong to an earlier agent."""
+        self._mentions, self._message = (), ""
 
     def take_message(self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool) -> None:
         """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new.

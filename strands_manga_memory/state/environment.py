@@ -288,7 +288,7 @@ class EnvironmentTracker:
         if await self._done():  # an earlier late read must end before the next one
             self._late = self._writer.submit(self, work)
             await self._done()
-        elif self._changes.is_local:
+        elif self._changes.is_local:  # ``news`` has reported the change, but nothing reads it now
             self._changes.forget()
 
     async def _done(self) -> bool:

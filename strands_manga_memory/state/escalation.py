@@ -148,7 +148,9 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     if coordinator is None:
         return {}
     dialogue = coordinator.dialogue
-    lines = [*dialogue.lines(), *coordinator.goals.lines(), *coordinator.task.lines()]
+    spoken = list(dialogue.lines())
+    if dialogue.next_request:  # the last line, which ``to_ask`` repeats
+        del spoken[-1]
     return {
         "to_ask": tuple(each.question for each in dialogue.clarifications)
         or tuple(slot.question for slot in dialogue.missing if slot.question),
@@ -156,7 +158,7 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
         "phase": dialogue.phase.value,
         "slots": tuple(dialogue.slots.values()),
         "entities": tuple(coordinator.entities.active()),
-        "state": tuple(line for line in lines if line != dialogue.next_request),
+        "state": (*spoken, *coordinator.goals.lines(), *coordinator.task.lines()),
         "environment": coordinator.environment,
         "user": tuple(coordinator.environment.lines(coordinator.layers.wall())),
     }

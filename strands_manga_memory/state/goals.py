@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
@@ -235,6 +235,7 @@ class GoalsLayer(Layer):
     """
 
     KEY: ClassVar[str] = "manga_state.goals"
+    VERSION: ClassVar[int] = 2
 
     active: Goal | None = None
     archive: tuple[GoalArchive, ...] = ()
@@ -428,8 +429,15 @@ class GoalsLayer(Layer):
     def keep_within_caps(self) -> None:
         """Reduce the stored goals to their token limit at the end of a turn."""
         if self._store.size(self) > SESSION_TOKENS // 2:  # a character has at most 2 tokens
-            with self._store.lock, suppress(StateError):
-                self.reduce()
+            with self._store.lock:
+                before = self.values()
+                try:
+                    self.reduce()
+                except StateError:
+                    self.restore(before)  # dropping parts was in vain
+                    if not self._warned:
+                        logger.warning("cap=<%d> | the active goal alone exceeds the size limit", SESSION_TOKENS)
+                    self._warned = True
 
 
 def part_tokens(part: BaseModel) -> int:

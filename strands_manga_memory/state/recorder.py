@@ -72,15 +72,15 @@ class Recorder:
         self._dialogue = store.get(ConversationLayer)
         self._entities = store.get(EntityLayer)
         self._goals = store.get(GoalsLayer)
-        self._waits = False
-        self._last_message: tuple[Message, Any] | None = None
-        self._counted = ""
 
     def listen(self, agent: Agent) -> None:
         """Register the hooks that record messages, tool calls and turns.
 
         They run after the session manager's hooks that restore, and before its hooks that save.
         """
+        self._waits = False
+        self._last_message: tuple[Message, Any] | None = None
+        self._counted = ""
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
@@ -113,8 +113,10 @@ class Recorder:
         else:
             self._task.end()
             dialogue = self._dialogue
-            if dialogue.phase is not Phase.FAREWELL:
-                dialogue.advance(Phase.SLOT_FILLING if dialogue.next_question and dialogue.missing else Phase.FOLLOW_UP)
+            with self._store.lock:
+                self._store.refresh()
+                if dialogue.phase is not Phase.FAREWELL:
+                    dialogue.advance(Phase.SLOT_FILLING if dialogue.next_question and dialogue.missing else Phase.FOLLOW_UP)
         self._last_message = None
         self._store.write()
         self._goals.keep_within_caps()
@@ -128,7 +130,8 @@ class Recorder:
         message = event.message
         identity = message.get("tracking_id") or ""
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        with self._store.lock:  # tools change the state from other threads
+        with self._store.lock:  # tools change the state from other threads, and may replace it
+            self._store.refresh()
             if message["role"] == "assistant":
                 self._assistant_message(message, identity)
                 return  # the next tool result or the end of the turn writes the change
@@ -139,14 +142,15 @@ class Recorder:
             else:
                 self._last_message = message, message["content"]
                 # Strands adds a continuation under the same id.
-                self._user_message(message, identity, is_new_turn=not identity or identity != self._counted)
+                is_new_turn = not identity or identity != self._counted
+                self._user_message(message, identity, _phase_of(_text(message), self._dialogue), is_new_turn=is_new_turn)
                 self._counted = identity
             self._store.write()
 
-    def _user_message(self, message: Message, identity: str, *, is_new_turn: bool) -> None:
+    def _user_message(self, message: Message, identity: str, phase: Phase, *, is_new_turn: bool) -> None:
         text = _text(message)
         found = find_spoken_entities(text, self._store.types) if text else []
-        self._dialogue.take_message(_phase_of(text, self._dialogue), found, identity, is_new_turn=is_new_turn)
+        self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn)
         self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
         self._entities.take_mentions(found, Origin.USER, identity)
 
@@ -176,10 +180,11 @@ class Recorder:
         message = self._last_message[0]
         identity = message.get("tracking_id") or ""
         with self._store.lock:
+            self._store.refresh()
             self._last_message = message, message["content"]
             self._entities.remove_source(identity)
             self._dialogue.remove_source(identity)
-            self._user_message(message, identity, is_new_turn=False)
+            self._user_message(message, identity, self._dialogue.phase, is_new_turn=False)
 
     # Tools
 
@@ -192,6 +197,7 @@ class Recorder:
         use, result = event.tool_use, event.result
         if use["name"] in TOOL_NAMES:
             return
+        self._store.refresh()
         key = call_key(event.agent, use)
         if event.cancel_message is not None:
             self._task.begin_call(key, use["name"], use["input"])

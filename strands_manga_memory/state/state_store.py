@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -79,29 +79,34 @@ class Layer(BaseModel):
         """Restore a layer from its stored text.
 
         Raises:
-            CorruptRecordError: The text is damaged, or was written by a newer release.
+            CorruptRecordError: The text is damaged, or was written in another version of the format.
         """
-        problem = "is damaged; it was not changed"
+        problem = "is damaged"
         try:
             fields = json.loads(value)
             version = fields.pop("version")
             if type(version) is int and version == cls.VERSION:
                 return cls.model_validate(fields)
-            if type(version) is int and version > cls.VERSION:
-                problem = (
-                    f"has version {version}, this release supports {cls.VERSION}: install a newer release, or delete the key "
-                    f"from agent.state to start with an empty state"
-                )
+            if type(version) is int:
+                problem = f"has version {version}, this release supports {cls.VERSION}"
+                if version > cls.VERSION:
+                    problem = f"{problem}: install a newer release"
         except (AttributeError, KeyError, TypeError, ValueError):
             logger.debug("record=<%s> | damaged", cls.KEY)
-        raise CorruptRecordError(f"record={cls.KEY!r} {problem}", record=cls.KEY)
+        problem = (
+            f"record={cls.KEY!r} {problem}; it was not changed. Delete the key from agent.state to start with an empty state"
+        )
+        raise CorruptRecordError(problem, record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Replace all values by those of ``values``, which ``values`` returned."""
-        if self.model_extra:
-            self.model_extra.clear()
+        extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
+        extra.clear()
         for name, value in values.items():
-            setattr(self, name, value)
+            if name in type(self).model_fields:
+                setattr(self, name, value)
+            else:  # ``setattr`` would hide a method of the same name
+                extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         """Take the values of ``other``, and apply the differences between ``base`` and this layer to them.
@@ -111,7 +116,9 @@ class Layer(BaseModel):
         """
         if other != base:
             mine = self.values()
-            self.restore({**other, **{name: _merged(mine[name], base[name], other[name]) for name in type(self).model_fields}})
+            self.restore(
+                {**mine, **other, **{name: _merged(mine[name], base[name], other[name]) for name in type(self).model_fields}}
+            )
 
 
 def _merged(mine: Any, base: Any, other: Any) -> Any:
@@ -159,7 +166,7 @@ class StateStore:
     """Layers (parts of an agent's state, such as the goals) that are stored in ``agent.state`` when they change.
 
     When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
-    or from a newer release stays unchanged in ``agent.state``; the layer then begins empty and is not stored.
+    or has another version stays unchanged in ``agent.state``; the layer then begins empty and is not stored.
 
     Args:
         kinds: Classes of the stored layers.
@@ -184,18 +191,20 @@ class StateStore:
         self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._entries = {kind: _Entry(kind().bind(self)) for kind in kinds}
+        self._entries = {kind: _Entry(kind().bind(self), written=kind().values()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read the layers of an agent. Layers that were changed before and that ``agent.state`` lacks are written."""
+        """Read the layers of an agent. Changes that were not written yet are kept for layers that ``agent.state`` lacks."""
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
-            before = {kind: entry.layer.values() for kind, entry in self._entries.items()}
+            before = [(entry, entry.layer.values(), entry.written) for entry in self._entries.values()]
             self._read(agent)
-            for kind, entry in self._entries.items():
-                if entry.text is None:
-                    entry.layer.restore(before[kind])
+            for entry, values, written in before:  # the written values may belong to an earlier agent
+                if entry.text is None and values != written:
+                    empty = entry.written
+                    entry.layer.restore(values)
+                    entry.layer.merge(written, empty)
             self.write()
 
     @property
@@ -243,14 +252,13 @@ class StateStore:
         """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
-    def write(self, *kinds: type[Layer]) -> None:
-        """Write the changed layers into ``agent.state``. If ``kinds`` are given, write only layers of these classes."""
+    def write(self) -> None:
+        """Write the changed layers into ``agent.state``."""
         with self.lock:
             agent = self.agent
             if agent is None or agent.state is not self._state:
                 return  # ``agent.state`` was replaced; ``get`` reads the new one
-            for kind in kinds or self._entries:
-                entry = self._entries[kind]
+            for kind, entry in self._entries.items():
                 values = entry.layer.values()
                 if not entry.error and values != entry.written:
                     entry.text, entry.written = entry.layer.stored(), values
@@ -288,15 +296,19 @@ class StateStore:
         with self.lock:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
-    def share(self) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Return the stored texts and the values of the layers to share with the session, keyed by ``Layer.KEY``.
 
-        Layers that cannot be read are left out.
+        The texts of ``known``, which the session shares, stay for layers that cannot be read here or there.
         """
-        texts, shared = {}, {}
+        texts, shared = dict(known), {}
         for entry in self._readable():
-            shared[entry.layer.KEY] = values = entry.layer.values()
-            texts[entry.layer.KEY] = entry.text if entry.text and values == entry.written else entry.layer.stored()
+            layer = entry.layer
+            shared[layer.KEY] = values = layer.values()
+            with suppress(CorruptRecordError):
+                if layer.KEY in known:
+                    layer.loaded(known[layer.KEY])
+                texts[layer.KEY] = entry.text if entry.text and values == entry.written else layer.stored()
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -427,7 +439,7 @@ class SessionState:
         if shared is None or not self._merge(shared):
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
-            texts, values = self._store.share()
+            texts, values = self._store.share(shared.layers)
             revision = 1 + max(self._store.revision, shared.revision)
         # The agent itself may be gone: its last turn is shared in the background.
         agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}

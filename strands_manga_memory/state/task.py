@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
@@ -190,9 +191,10 @@ class TaskState:
         self.budget_ms = budget_ms
         self.timed_out: set[str] = set()
         self.loops = 0
-        self._clear()
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Delete the steps and the findings."""
         self._started_at: float | None = None
         self._paused_at: float | None = None
         self._undo: dict[str, Callable[[], object]] = {}
@@ -208,7 +210,7 @@ class TaskState:
     def begin(self) -> None:
         """Begin a task, and delete the steps and the findings of the previous task."""
         with self._lock:
-            self._clear()
+            self.clear()
             self._started_at = self._clock()
 
     def pause(self) -> None:
@@ -329,8 +331,9 @@ class TaskState:
             ok: Whether the step succeeded; None if unknown.
 
         Raises:
-            ValueError: The kind does not exist, the text is empty, or ``confidence`` is not from 0 to 1.
+            ValueError: The kind does not exist, the text is empty or no text, or ``confidence`` is not from 0 to 1.
         """
+        of_kind("text", text, str, "a text")
         with self._lock:
             step = self.add_step(shorten_line(text, 300), kind=kind, confidence=confidence)
             if ok is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from strands.multiagent import GraphBuilder, Swarm
 
 from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory, RedisHotStore
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
-from strands_manga_memory.state import StateCoordinator, coordinator_of
+from strands_manga_memory.state import GoalsLayer, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import background_writer, finish_writes
@@ -247,3 +248,69 @@ def test_second_agent_of_a_squad_knows_what_is_to_be_cancelled(opened: Opened) -
 
     asyncio.run(talk())
     assert f"order_id {ORDER}" in shown(models["cancellations"])
+
+
+def test_layer_that_one_agent_cannot_read_stays_for_the_others(opened: Opened) -> None:
+    """One agent has goals of an older version in its own state."""
+    first, second = opened(), opened()
+    one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
+    older = json.dumps({"version": 1, "total": 3})
+    other.state.set("manga_state.goals", older)
+    other.load_snapshot(other.take_snapshot(include=["state"]))
+    state_of(one).goals.set("Cancel the order")
+    one("hello")
+    settle(first)
+    other(f"Where is {ORDER}?")
+    settle(second)
+    third = agent_of(opened(), "refunds")
+    third("And now?")
+    assert state_of(third).goals.goal().text == "Cancel the order"
+    assert [each.value for each in state_of(third).entities.active()] == [ORDER]
+    assert other.state.get("manga_state.goals") == older
+
+
+def test_shared_layer_of_a_newer_version_is_not_overwritten(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = opened(), opened()
+    with monkeypatch.context() as newer_release:
+        newer_release.setattr(GoalsLayer, "VERSION", 99)
+        newer = agent_of(first, "orders")
+        state_of(newer).goals.set("Cancel the order")
+        newer("hello")
+        settle(first)
+    older = agent_of(second, "cancellations")
+    state_of(older).goals.set("Sell another")
+    older(f"Where is {ORDER}?")
+    settle(second)
+    older("And now?")
+    settle(second)
+    assert state_of(older).goals.goal().text == "Sell another"
+    monkeypatch.setattr(GoalsLayer, "VERSION", 99)
+    third = agent_of(opened(), "refunds")
+    third("And now?")
+    assert state_of(third).goals.goal().text == "Cancel the order"
+    assert [each.value for each in state_of(third).entities.active()] == [ORDER]
+
+
+def test_questions_and_slots_of_two_agents_stay_within_their_limits(opened: Opened) -> None:
+    """Together they have 12 questions and 60 slots, of which 10 and 50 are kept."""
+    first, second = opened(), opened()
+    one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
+    for agent in (one, other):
+        for number in range(6):
+            state_of(agent).dialogue.ask(f"{agent.agent_id} {number}?")
+        for number in range(30):
+            state_of(agent).dialogue.add_slot(DialogueSlot(name=f"{agent.agent_id}{number}", required=False))
+    one("hello")
+    settle(first)
+    other("hello")
+    settle(second)
+    dialogue = state_of(other).dialogue
+    assert (len(dialogue.clarifications), len(dialogue.slots)) == (10, 50)
+    dialogue.answered()
+    assert dialogue.next_question == "orders 1?"
+    other("go on")
+    settle(second)
+    again = agent_of(opened(), "cancellations")
+    again("and now?")
+    assert state_of(again).stats()["unreadable"] == {}
+    assert state_of(again).dialogue.next_question == "orders 1?"

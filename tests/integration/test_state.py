@@ -35,11 +35,13 @@ from strands_manga_memory import (
 from strands_manga_memory.state import (
     CallableEnvironmentSource,
     Confidence,
+    ConversationLayer,
     EnvironmentChanges,
     Phase,
     SlotStatus,
     StepStatus,
     coordinator_of,
+    export_for_human,
 )
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
@@ -206,6 +208,24 @@ def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
     assert agent_with(None, session_manager=manager()).state.get("manga_state.conversation") == newer
 
 
+def test_state_of_an_older_version_breaks_no_turn_and_is_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
+    entity = {"type": "asin", "value": "B07X1234", "turn": 1}
+    older = {
+        "manga_state.entities": json.dumps({"active": {"asin": [entity]}, "version": 1}),
+        "manga_state.goals": json.dumps({"active": {"id": 1, "text": "g", "tools": {"t": {"calls": 1}}}, "version": 1}),
+    }
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator, state=older)
+    agent("Is B07X9999 in stock?")
+    agent("And volume 3?")
+    assert {key: agent.state.get(key) for key in older} == older
+    assert coordinator.stats()["unreadable"].keys() == older.keys()
+    assert coordinator.dialogue.turn_count == 2
+    with pytest.raises(CorruptRecordError, match="has version 1, this release supports 2; it was not changed"):
+        coordinator.goals.set("another")
+    assert "record=<manga_state.goals>" in caplog.text
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -249,6 +269,49 @@ def test_what_is_set_before_the_agent_is_built_is_kept() -> None:
     assert coordinator.dialogue.intent == "reorder"
 
 
+def test_coordinator_of_an_agent_that_is_gone_gives_its_state_to_nobody() -> None:
+    coordinator = StateCoordinator(intents=REORDER)
+    calls = [use("manage_goal", "t1", action="set", text="Surprise Keiko"), use("get_stock", "t2", asin="B07X1234")]
+    agent = agent_with(coordinator, ScriptedModel([calls, "Three."]), tools=[get_stock])
+    agent("I am keiko@example.org and want volume 3.")
+    coordinator.task.add_finding("Keiko likes it", of_goal=False)
+    del agent
+    gc.collect()
+    assert coordinator.layers.agent is None
+    coordinator.dialogue.ask("For whom?")  # meant for the next agent
+    agent = agent_with(coordinator)
+    assert coordinator.to_agent_context() == "<conversation_state>\nAsk the user next: For whom?\n</conversation_state>"
+    assert coordinator.shown_text == ""
+    coordinator.dialogue.set_intent("reorder")
+    assert coordinator.dialogue.slot("volume").value is None
+    agent("hello")
+    assert coordinator.dialogue.turn_count == 1
+    stored = json.dumps(agent.state.get())
+    assert all(word not in stored for word in ("keiko", "Surprise", "B07X1234"))
+
+
+def test_snapshot_that_a_tool_loads_is_what_the_turn_changes() -> None:
+    coordinator = StateCoordinator()
+
+    @tool(context=True)
+    def go_back(tool_context: ToolContext) -> str:
+        """Load the state of before."""
+        tool_context.agent.load_snapshot(snapshot)
+        return "B07X1234 is there"
+
+    agent = agent_with(coordinator, ScriptedModel([[use("go_back", "t1")], "Done."]), tools=[go_back])
+    coordinator.goals.set("the first one")
+    snapshot = agent.take_snapshot(include=["state"])
+    coordinator.goals.set("the second one")
+    agent("go back")
+    assert coordinator.goals.goal().text == "the first one"
+    assert coordinator.goals.goal().calls == 1
+    assert [entity.value for entity in coordinator.entities.active()] == ["B07X1234"]
+    assert coordinator.dialogue.phase is Phase.FOLLOW_UP
+    assert "B07X1234" in agent.state.get("manga_state.entities")
+    assert '"calls":1' in agent.state.get("manga_state.goals")
+
+
 def test_a_snapshot_that_is_loaded_between_turns_is_what_counts() -> None:
     coordinator = StateCoordinator()
     agent = agent_with(coordinator)
@@ -277,6 +340,23 @@ def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> Non
     kept = json.dumps(agent.state.get())
     assert "keiko" not in kept
     assert "B07X1234" not in kept
+
+
+@pytest.mark.parametrize("asked", ["Hello!", "Goodbye!"])
+def test_redaction_of_a_message_leaves_the_phase(asked: str) -> None:
+    class Redacting(ScriptedModel):
+        async def stream(self, *args: Any, **kwargs: Any) -> Any:
+            async for event in super().stream(*args, **kwargs):
+                yield event
+            yield {"redactContent": {"redactUserContentMessage": "[removed]"}}
+
+    phases = []
+    for model in (ScriptedModel(), Redacting()):
+        coordinator = StateCoordinator()
+        agent = agent_with(coordinator, model)
+        agent(asked)
+        phases.append(coordinator.dialogue.phase)
+    assert phases[0] is phases[1]
 
 
 # What the model is told
@@ -916,6 +996,39 @@ def test_an_agent_with_state_is_not_kept_alive() -> None:
     assert plugins_seen.requests
 
 
+def test_question_with_markup_is_exported_once() -> None:
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator)
+    coordinator.goals.set("Find a gift")
+    coordinator.dialogue.ask("Is <b>3 & 4</b> right?")
+    exported = export_for_human(agent)
+    assert exported.to_ask == ("Is <b>3 & 4</b> right?",)
+    assert exported.state == ("Goal: Find a gift",)
+
+
+def test_turn_changes_the_phase_only_while_other_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator)
+    lock, advance, free = coordinator.layers.lock, ConversationLayer.advance, list[bool]()
+
+    def look() -> None:
+        free.append(lock.acquire(blocking=False))
+        if free[-1]:
+            lock.release()
+
+    def watched(dialogue: ConversationLayer, phase: Phase) -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        advance(dialogue, phase)
+
+    monkeypatch.setattr(ConversationLayer, "advance", watched)
+    agent("Is B07X1234 in stock?")
+    assert coordinator.dialogue.phase is Phase.FOLLOW_UP
+    assert free
+    assert not any(free)
+
+
 def test_threads_that_change_slots_lose_none() -> None:
     slots = [DialogueSlot(name=f"s{number}") for number in range(40)]
     coordinator = StateCoordinator(intents={"many": slots})
@@ -1045,7 +1158,7 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     assert coordinator.dialogue.slot("title").value == "ab?c"
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
-        assert json.loads(agent.state.get(f"manga_state.{key}").encode())["version"] == 1
+        assert "version" in json.loads(agent.state.get(f"manga_state.{key}").encode())
 
 
 def test_the_result_of_the_last_slot_states_all_values() -> None:

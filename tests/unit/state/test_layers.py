@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from strands import Agent
 
 from strands_manga_memory import DialogueSlot, StateError
 from strands_manga_memory.language import SHOP
+from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.state import (
     ActiveEntity,
     Confidence,
@@ -54,6 +56,29 @@ def test_every_phase_is_reached_and_left() -> None:
 def test_bad_values_are_refused_with_what_is_allowed(slot: DialogueSlot, value: object, message: str) -> None:
     with pytest.raises(StateError, match=message):
         slot.filled(value, SHOP, confirmed=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [({"entity": "title"}, "「" + "ﷺ" * 20 + "」"), ({"allowed": (normalized("ﷺ" * 20),)}, "ﷺ" * 20)],
+    ids=["entity", "allowed"],
+)
+def test_value_that_its_canonical_form_makes_too_long_is_refused(given: dict[str, Any], value: str) -> None:
+    """The sign has 18 letters in the canonical form. A longer stored value could not be read again."""
+    dialogue = StateCoordinator(intents={"buy": [DialogueSlot(name="what", **given)]}).dialogue
+    dialogue.set_intent("buy")
+    with pytest.raises(StateError, match="'what' takes 1 to 200 characters, got 360 in the canonical form"):
+        dialogue.fill_slot("what", value)
+    assert ConversationLayer.loaded(dialogue.stored()).values() == dialogue.values()
+
+
+def test_agent_of_an_intent_is_not_empty() -> None:
+    dialogue = StateCoordinator().dialogue
+    dialogue.set_intent("buy", agent="sales")
+    with pytest.raises(ValidationError, match="agent"):
+        dialogue.set_intent("buy", agent="")
+    dialogue.set_intent("sell")
+    assert (dialogue.intent, dialogue.agent) == ("sell", "sales")
 
 
 def test_values_are_kept_in_their_canonical_form() -> None:
@@ -111,12 +136,16 @@ def test_questions_are_asked_in_order_and_removed_when_their_slot_is_confirmed()
 
 
 def test_unknown_fields_of_a_later_release_are_kept() -> None:
-    stored = json.dumps({"version": 1, "phase": "follow_up", "mood": "curious"})
+    """Also a field with the name of a method, which stays a method."""
+    unknown = {"mood": "curious", "ask": ["x"], "lines": 3}
+    stored = json.dumps({"version": 1, "phase": "follow_up", **unknown})
     coordinator = StateCoordinator()
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], state={ConversationLayer.KEY: stored}, callback_handler=None)
     coordinator.dialogue.set_intent("buy")
+    coordinator.dialogue.ask("Which one?")
+    assert "Ask the user next: Which one?" in coordinator.to_agent_context()
     again = ConversationLayer.loaded(agent.state.get(ConversationLayer.KEY))
-    assert (again.model_extra, again.intent) == ({"mood": "curious"}, "buy")
+    assert (again.model_extra, again.intent) == (unknown, "buy")
 
 
 # Steps
@@ -128,6 +157,14 @@ def test_a_step_has_its_own_duration() -> None:
     assert (step.duration_ms, step.error, step.retries) == (1500.0, "boom", 0)
     step = step.started(70.0).ended(StepStatus.COMPLETED, 70.25, result="ok")
     assert (step.duration_ms, step.retries, step.error) == (1750.0, 1, None)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"x"])
+def test_thought_is_a_text(text: Any) -> None:
+    task = StateCoordinator().task
+    with pytest.raises(ValueError, match="text must be a text, got"):
+        task.record("reasoning", text)
+    assert task.steps == {}
 
 
 def test_a_step_that_is_done_stays_done() -> None:
@@ -346,6 +383,23 @@ def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
         goals.reduce()
 
 
+def test_goal_too_large_in_itself_loses_nothing_at_the_end_of_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = StateCoordinator()
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    goals = coordinator.goals
+    goals.set("old")
+    goals.set("new", context="文脈")
+    subtasks = {f"s{number}": Subtask(id=f"s{number}", text="語" * 300, result="果") for number in range(50)}
+    goals.active = goals.goal().replaced(subtasks=subtasks)
+    agent("hello")
+    agent("go on")
+    assert (goals.goal().context, goals.goal().subtasks) == ("文脈", subtasks)
+    assert [each.text for each in goals.archive] == ["old"]
+    assert caplog.text.count("cap=<12000> | the active goal alone exceeds the size limit") == 1
+    goals.complete("done")
+    assert part_tokens(goals) < 1_000
+
+
 def test_without_a_goal_there_is_nothing_to_end() -> None:
     goals = goals_of()
     for change in (goals.fail, goals.complete, lambda: goals.add_subtask("a", "a")):
@@ -403,7 +457,7 @@ def test_the_context_of_a_goal_keeps_its_end() -> None:
 
 def test_what_is_stored_is_json_with_its_version() -> None:
     for layer in (ConversationLayer(), EntityLayer(), GoalsLayer()):
-        assert json.loads(layer.stored()) == {"version": 1}
+        assert json.loads(layer.stored()) == {"version": layer.VERSION}
 
 
 @pytest.mark.parametrize(("start", "end"), list(itertools.product(Phase, Phase)))

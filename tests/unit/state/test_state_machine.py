@@ -126,7 +126,7 @@ class StateMachine(RuleBasedStateMachine):
     def every_layer_is_valid_as_it_is_stored(self) -> None:
         for kind, stored in zip((ConversationLayer, EntityLayer, GoalsLayer), self.layers(), strict=True):
             fields = json.loads(stored)
-            assert fields.pop("version") == 1
+            assert fields.pop("version") == kind.VERSION
             assert kind.model_validate(fields).stored() == stored
 
     @invariant()
