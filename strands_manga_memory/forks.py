@@ -6,7 +6,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+_Member = TypeVar("_Member")
 
 
 class Renewable(Protocol):
@@ -25,6 +28,13 @@ _prepared: list[Any] = []
 _fork_lock = threading.Lock()
 
 
+def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
+    """Return the members of a set to which other threads may add members at the same time."""
+    while True:
+        with suppress(RuntimeError):  # the set changed its size during the iteration
+            return list(objects)
+
+
 def renew_in_child(renewable: Renewable) -> None:
     """Call ``renew_after_fork`` of an object in the child process of each fork. Only a weak reference to it is kept."""
     _renewables.add(renewable)
@@ -32,7 +42,7 @@ def renew_in_child(renewable: Renewable) -> None:
 
 def _prepare_all() -> None:
     _fork_lock.acquire()  # two threads may fork at the same time
-    for renewable in list(_renewables):
+    for renewable in members_of(_renewables):
         if hasattr(renewable, "prepare_fork"):
             renewable.prepare_fork()
             _prepared.append(renewable)
@@ -48,7 +58,7 @@ def _renew_all() -> None:
     global _fork_lock
     _fork_lock = threading.Lock()
     _prepared.clear()
-    for renewable in list(_renewables):
+    for renewable in members_of(_renewables):
         renewable.renew_after_fork()
 
 

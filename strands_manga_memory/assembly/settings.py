@@ -191,7 +191,7 @@ class MangaMemorySettings(BaseModel):
             name: _TRUTH.get(text.lower(), text) for name, text in given.items() if cls.model_fields[name].annotation is bool
         }
         for name in sorted(os.environ):
-            if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in cls.model_fields:
+            if name.upper().startswith(PREFIX) and name[len(PREFIX) :].lower() not in cls.model_fields:
                 close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
                 logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
         try:

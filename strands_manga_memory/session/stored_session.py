@@ -16,6 +16,7 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
+from strands_manga_memory.forks import members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
@@ -171,7 +172,8 @@ class StoredSession:
         """
         whole("limit", limit, least=1)
         before = None if after is None else LogPosition.parse(after)
-        in_use = next((conversation for _, conversation in self._in_process(self._agent_id(agent_id))), None)
+        held = (conversation for _, conversation in self._in_process(self._agent_id(agent_id)))
+        in_use = max(held, key=lambda conversation: conversation.local.unsaved_messages, default=None)
         entries, earlier = self._look_at(agent_id, in_use).page(limit=limit, before=before)
         return HistoryPage(tuple(entry.record for entry in entries), None if earlier is None else str(earlier))
 
@@ -503,7 +505,7 @@ class StoredSession:
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
         """Yield an agent's conversation in each session manager of this process, with its ``SessionAgent`` if there is one."""
         place = self._place("A", agent_id)
-        for session in list(attachments(self._tiers.writer)["sessions"]):
+        for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
             if held is not None and held.place == place:
                 yield live, held

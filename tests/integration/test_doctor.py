@@ -366,7 +366,7 @@ def test_a_sweeper_that_ends_sessions_before_their_time(tmp_path: Path, capsys: 
 
 
 def test_no_vocabulary(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_encoding_on_disk", lambda name: None)
+    monkeypatch.setattr(tokens, "_offline_encoding", lambda: None)
     default = getattr(tokens.default_counter, "cache_clear", None)
     if default is not None:
         default()

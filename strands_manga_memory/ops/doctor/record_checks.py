@@ -57,7 +57,7 @@ def check_conversations(
         ttl: Time-to-live policy of the sweepers.
     """
     tiers = Tiers.of(None, durable, codec=codec, clock=clock, ttl=ttl)
-    heads, damaged, kept = 0, 0, 0.0
+    heads, damaged, spans = 0, 0, list[float]()
     try:
         for entry in entries:
             tier = durable_tier(entry.place, tiers, ids={})
@@ -66,14 +66,16 @@ def check_conversations(
             if tier is not None and head is not None and not head.is_empty:
                 damaged += len(tier.unreadable_turns(head.incarnation))
                 expiry = tier.head_item.get(durable.schema.ttl)
-                kept = max(kept, expiry - head.last_used if isinstance(expiry, int | float) and head.last_used else 0.0)
+                if isinstance(expiry, int | float) and head.last_used:
+                    spans.append(expiry - head.last_used)
     except StoreError as error:
         yield _unreadable(_RECORDS, error)
         return
     yield _read(_RECORDS, "conversations", heads)
     if damaged:
         yield problem(_TURNS, f"{damaged} turns cannot be read; they stay as they are", "restore their items from a backup")
-    if kept > 2 * (tiers.ttl.session + tiers.ttl.grace):  # a save after the last use moves the expiry by hours
+    kept = min(spans, default=0.0)  # a save long after the last use, such as by close(), only lengthens it
+    if kept > 2 * (tiers.ttl.session + tiers.ttl.grace):
         yield warning(
             "durable.session_ttl",
             f"workers keep a conversation for {kept / 86_400:.1f} days, a sweeper with these settings ends it after "
