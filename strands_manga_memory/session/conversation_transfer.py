@@ -225,11 +225,12 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         version = hold.local.next_version(*found)
         record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation)
         if replaces:
+            record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(hold, base, content))
         if _put(hold, record.normalize()):
             break
     with hold.local.lock:
-        hold.local.begin_after(Record(version=record.version, incarnation=incarnation, carries_from=incarnation))
+        hold.local.begin_after(Record(version=record.version, incarnation=incarnation))
         hold.local.take_in(record, {})
     try:
         if replaces and hold.hot is not None:  # also an empty one, which a writer may be about to fill with the old content

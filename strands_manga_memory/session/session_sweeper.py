@@ -107,7 +107,7 @@ class EndedConversation:
 
         Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL has deleted the record.
         """
-        first, present = max(1, self.record.carries_from), self.record.incarnation
+        first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.hold.durable is None else self.hold.durable.incarnations()
         return [number for number in numbers if number >= first and (number < present or not present)]
 
@@ -298,7 +298,7 @@ class SessionSweeper:
         if now < due:
             return due, False
         is_finalized = self._finalized(conversation, durable, is_empty=not record.message_count)
-        durable.purge(record.incarnation if is_finalized or self._finalizer is None else record.carries_from)
+        durable.purge(record.incarnation if is_finalized or self._finalizer is None else record.logs_from)
         over_at = record.last_used + ttl.session + ttl.grace
         if over_at > now:
             # A user may return within the session. The longer the absence, the rarer the checks.
@@ -343,11 +343,7 @@ class SessionSweeper:
         if there:
             is_finalized = bool(conversation.ended_incarnations) and self._finalized(conversation, durable, is_empty=False)
             if max(there) >= record.incarnation:  # the table's own TTL has deleted the head, or it was lost
-                after = Record(
-                    version=conversation.hold.local.next_version(),
-                    incarnation=max(max(there) + 1, int(now)),
-                    carries_from=record.carries_from,
-                )
+                after = record.expire(conversation.hold.local.next_version(), max(max(there) + 1, int(now)))
                 if not durable.put_head(after):
                     return now + self._lease, is_finalized
                 durable.purge(after.incarnation)

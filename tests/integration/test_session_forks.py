@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
 from strands_manga_memory.testing import ScriptedModel
@@ -236,20 +237,25 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
     assert texts(build(memory, forked[4]).messages) == said(1, 2, 3)
 
 
-def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory) -> None:
-    """Its next turn, before which it does not look, is added; then it goes on from the turn and the added one."""
+@pytest.mark.parametrize("others", [0, 110])
+def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory, others: int) -> None:
+    """Its next turn, before which it does not look, is added; then it goes on from the turns of others and the added one."""
     writer = Writer(url)
     for _ in range(3):
         writer.send()
         writer.wait()
     memory.rewind(SCOPE, 2)
     assert logged(memory) == said(1, 2)
+    agent = build(memory, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    for _ in range(others):
+        agent("question 0")
     for _ in range(2):
         writer.send()
         writer.wait()
     writer.end()
-    assert logged(memory) == said(1, 2, 5, 6)
-    assert texts(build(memory).messages) == said(1, 2, 5, 6)
+    turns = [1, 2, *[0] * others, 5, 6]
+    assert logged(memory) == said(*turns)
+    assert texts(build(memory).messages) == said(*turns[-4:])
 
 
 # Live agents

@@ -226,8 +226,8 @@ class Conversation:
             for _ in attempts("durable"):
                 if self._flush_once(writes_hot=writes_hot):
                     break
-            if before < self.local.base.carries_from:  # deleted meanwhile, perhaps before the last put of a turn
-                self.durable.purge(self.local.base.carries_from)
+            if before < self.local.base.logs_from:  # deleted meanwhile, perhaps before the last put of a turn
+                self.durable.purge(self.local.base.logs_from)
 
     def save_hot(self, *, fills: bool = False) -> bool:
         """Store the changes in the hot tier with one compare-and-set.
@@ -429,7 +429,7 @@ class Conversation:
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
             # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
-        durable.purge(record.carries_from)  # a rewind that died may have left the originals
+        durable.purge(record.logs_from)  # a rewind that died may have left the originals
 
     # Ending
 
@@ -501,12 +501,7 @@ class Conversation:
             base = self.local.base
             if base.last_used > unused_since or self.local.has_work():
                 return False
-            after = Record(
-                version=self.local.next_version(),
-                incarnation=self.local.next_incarnation(base.incarnation, None),
-                carries_from=base.carries_from,
-                seen=base.seen,
-            )
+            after = base.expire(self.local.next_version(), self.local.next_incarnation(base.incarnation, None))
         if self.durable is not None:
             with self._durable_io:
                 known = self.durable.record

@@ -550,7 +550,7 @@ class LocalCopy:
         """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
-        self.resets += bool(before.incarnation or before.incarnation < self.base.carries_from)
+        self.resets += bool(before.incarnation or self.base.carries_from)
         if self.base.deletes(before):
             self.dropped += sum(len(turn.messages) - before.seen.get(key, 0) for key, turn in self.own.items())
             self._skips_rest = self._skips_rest or self._open is not None

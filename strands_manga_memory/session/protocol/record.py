@@ -157,8 +157,9 @@ class Record:
     Args:
         version: Version of the record. It is higher than every version that the author of the record had seen.
         incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
-        carries_from: Lowest incarnation from which turns that the log lacks are copied to this one. After a deletion, it is the
-            number of this incarnation, so that no turns are copied.
+        carries_from: Lowest incarnation from which turns that the log lacks are copied to this one: the one that the last
+            deletion began.
+        last_rewind: The incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
         seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
@@ -177,6 +178,7 @@ class Record:
     version: Version = NO_VERSION
     incarnation: int = 0
     carries_from: int = 0
+    last_rewind: int = 0
     window: tuple[Slot, ...] = ()
     notes: Any = None
     seen: Mapping[TurnKey, int] = field(default_factory=dict)
@@ -243,13 +245,18 @@ class Record:
             return True
         return known is not None and known.is_open and not turn.is_open
 
-    def deletes(self, older: Record) -> bool:
-        """Return whether the conversation was deleted after an older record was written and before this one began.
+    @property
+    def logs_from(self) -> int:
+        """Lowest incarnation whose log is still needed: the one that the last deletion or rewind began."""
+        return max(self.carries_from, self.last_rewind)
 
-        False after an expiry, which keeps turns that the log lacks, and after a rewind, which keeps turns that its author had
-        not seen.
-        """
-        return older.incarnation < self.carries_from and self.seen.keys().isdisjoint(older.seen)
+    def deletes(self, older: Record) -> bool:
+        """Return whether the conversation was deleted, not rewound or expired, between an older record and this one."""
+        return older.incarnation < self.carries_from
+
+    def expire(self, version: Version, incarnation: int) -> Record:
+        """Return the tombstone of an expiry: an empty record of a new incarnation, which turns that the log lacks join."""
+        return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
     def has_content_of(self, other: Record) -> bool:
         """Return whether another record has the same content and is of the same incarnation (run of the conversation)."""
@@ -420,7 +427,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
         return Record()
     kept = set(older.unlogged)
     present = newer.unlogged.keys() | newer.shown_keys
-    if older.incarnation < newer.carries_from:  # a rewind, whose author has read the turns that are too old for its list
+    if older.incarnation < newer.last_rewind:  # the rewinding process has read turns that are too old for ``seen``
         kept = {key for key in kept if not newer.has_forgotten(key)}
         present |= {key for key in older.redactions if key in newer.seen or newer.has_forgotten(key)}
     present |= kept

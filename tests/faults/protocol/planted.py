@@ -39,7 +39,7 @@ def _only_unlogged(found: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def _is_older(self: Record, older: Record) -> bool:
-    return older.incarnation < self.carries_from
+    return older.incarnation < self.logs_from
 
 
 def _first_key(self: LocalCopy) -> TurnKey:

@@ -180,7 +180,6 @@ class World:
         self._holders: dict[str, Process] = {}
         self.losses = self.head_incarnation = self.carries_from = 0
         self.rewinds: dict[str, Record] = {}
-        self.rewound: set[int] = set()
         self.expiries: set[int] = set()
         self.calls: Counter[str] = Counter()
         self.problem: BaseException | None = None
@@ -255,7 +254,6 @@ class World:
         incarnation = 0 if head is None else head.incarnation
         content = None if head is None or incarnation <= self.head_incarnation else self.rewinds.get(head.version.tag)
         if content is not None:
-            self.rewound.add(incarnation)
             for said in self.said.values():  # the turns that the rewind had seen are kept or removed, the others are kept
                 if content.seen.get(said.key, 0) and said.key not in content.turns:
                     said.is_excused = True
@@ -271,7 +269,7 @@ class World:
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
-        if head is not None and head.carries_from not in self.rewound:
+        if head is not None:
             self.carries_from = max(self.carries_from, head.carries_from)
 
     def note_written(self, side: str, texts: set[str]) -> None:

@@ -292,6 +292,29 @@ def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(tiers: dic
 
 
 @TIERS
+@pytest.mark.parametrize("begun", [0, 3], ids=["new", "begun"])
+def test_unsaved_turn_outlives_a_rewind_that_was_long_ago(tiers: dict[str, bool], begun: int) -> None:
+    """The process has read neither the rewind nor the 120 turns after the rewind, which have left no turn that it knows."""
+    forks = Forks(**tiers, turns=begun)
+    idle = forks.load()
+    say(idle, 900)
+    for number in range(begun + 1, 5):
+        forks.say(number)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    forks.hold.refresh()
+    forks.hold.local.adopt_window()
+    for number in range(5, 125):
+        forks.say(number)
+        forks.hold.local.set_view(forks.hold.local.view[-6:])
+    forks.hold.save()
+    forks.hold.flush()
+    idle.save()
+    idle.flush()
+    assert idle.local.dropped == 0
+    assert texts(forks.load()) == expected(122, 123, 124, 900)
+
+
+@TIERS
 def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(tiers: dict[str, bool]) -> None:
     """The log has the replacement."""
     forks = Forks(**tiers, turns=8)
