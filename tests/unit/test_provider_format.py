@@ -195,6 +195,13 @@ def test_the_oldest_media_beyond_a_limit_give_way_to_notes() -> None:
     assert [block.get("text") for block in shown[2]["content"][1:4]] == notes
 
 
+@pytest.mark.parametrize("kind", ["video", "audio"])
+def test_videos_and_audio_have_no_limit_of_number(kind: str) -> None:
+    clip = {kind: {"format": "mp4", "source": {"bytes": b"clip"}}}
+    message: Any = {"role": "user", "content": [{"text": "look"}, clip, clip, clip]}
+    assert for_model([message])[0] is message
+
+
 def test_media_of_too_many_bytes_give_way_but_for_the_newest() -> None:
     looks = [
         message

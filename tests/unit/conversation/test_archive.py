@@ -41,6 +41,55 @@ def test_it_keeps_the_latest_replaces_and_forgets(retriever: Any) -> None:
     assert ids(archive, "cat") == ["3"]
 
 
+class Flaky:
+    """A retriever whose calls can be made to fail, and that may find texts which the archive lacks."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self.failing = ""
+
+    def call(self, name: str, given: Any) -> list[Any]:
+        listed = list(given)
+        assert listed, f"{name} was called with nothing"
+        if name == self.failing:
+            raise ConnectionError(name)
+        return listed
+
+    def put(self, texts: Any) -> None:
+        self.texts |= dict(self.call("put", texts))
+
+    def remove(self, numbers: Any) -> None:
+        for number in self.call("remove", numbers):
+            self.texts.pop(number, None)
+
+    def search(self, question: str, limit: int) -> dict[int, float]:
+        return dict.fromkeys(self.texts, 1.0)
+
+
+@pytest.mark.parametrize("failing", ["put", "remove"])
+def test_a_retriever_gets_later_what_it_did_not_take(failing: str) -> None:
+    retriever = Flaky()
+    archive = MessageArchive(retriever, most=2)
+    archive.add([ArchivedMessage("1", "user", "cat"), ArchivedMessage("2", "user", "ship")])
+    archive.add([])
+    retriever.failing = failing
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            archive.add([ArchivedMessage("3", "user", "price")])
+    assert archive.search("price", 1)[0].message.id == "3"
+    retriever.failing = ""
+    archive.add([ArchivedMessage("3", "user", "price")])
+    assert retriever.texts == {2: "ship", 3: "price"}
+
+
+def test_numbers_that_the_archive_lacks_are_skipped() -> None:
+    retriever = Flaky()
+    archive = MessageArchive(retriever)
+    archive.add([ArchivedMessage("1", "user", "cat")])
+    retriever.texts[99] = "of another conversation"
+    assert ids(archive, "cat") == ["1"]
+
+
 def test_vectors_find_what_shares_no_word() -> None:
     lines = ["My kitten is called Momo.", "Please deliver it on Friday.", "That is too expensive.", "Fine.", "  "]
     retriever = DenseRetriever(embed)

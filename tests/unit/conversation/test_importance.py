@@ -405,6 +405,16 @@ def test_evicted_messages_are_handed_over_and_a_failing_hand_over_is_logged(capl
     assert "on_evict failed" in caplog.text
 
 
+def test_each_evicted_copy_of_a_message_is_handed_over() -> None:
+    evicted: list[Any] = []
+    history = chat(12)
+    history[4:4] = [{**message} for message in history[2:4]]
+    agent = made(messages=list(history), on_evict=evicted.extend, trim_to=250)
+    agent.conversation_manager.apply_management(agent)
+    assert evicted
+    assert len(evicted) + len(agent.messages) == len(history)
+
+
 def test_a_history_replaced_while_it_was_looked_at_is_left_alone() -> None:
     replacement = chat(2)
 

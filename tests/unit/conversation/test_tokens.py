@@ -142,6 +142,12 @@ def test_an_encoding_of_ones_own_is_used_as_it_is() -> None:
     assert TiktokenCounter(ENCODING).encoding is ENCODING
 
 
+@pytest.mark.parametrize("encoding", ["cl100k_base", "", 3])
+def test_a_name_in_place_of_an_encoding_is_refused(encoding: Any) -> None:
+    with pytest.raises(ValueError, match=r"encoding must have a method encode_ordinary\(text\), got "):
+        TiktokenCounter(encoding)
+
+
 def test_without_an_installed_vocabulary_it_is_an_estimate_and_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.importlib.metadata, "distributions", lambda **_: [])
     assert isinstance(default_counter.__wrapped__(), EstimateCounter)
