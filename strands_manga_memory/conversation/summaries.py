@@ -112,7 +112,7 @@ class SummarySpan:
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
         old: Messages of the old turns, including those that show the summary. The last one needs a summary, if any does.
-        fresh: Messages of old turns that no summary covers yet. Turns with pinned messages stay whole instead.
+        fresh: Messages of old turns that no summary covers yet. Pinned turns, which stay whole, are covered only once, too.
         recent: Messages of the other turns, which are not summarized.
     """
 
@@ -162,20 +162,15 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     summary: Summary | None = None
     for message in history:
         summary = record_of(message) or summary
-    stays = kept_positions(history[:split])
-    fresh = [at for at in range(split) if at not in stays]
+    kept = frozenset(summary.kept) if summary else frozenset()
+    fresh = [at for at in range(split) if not is_synthesized(history[at]) and history[at].get("tracking_id") not in kept]
     split = fresh[-1] + 1 if fresh else split
     return SummarySpan(summary, tuple(history[:split]), tuple(history[at] for at in fresh), tuple(history[split:]))
 
 
-def kept_positions(messages: Sequence[Message]) -> set[int]:
-    """Return the positions of the messages that are not summarized: summaries, and turns with pinned messages."""
-    return {
-        at
-        for turn in turns(messages)
-        if any(is_pinned(messages[at]) or is_synthesized(messages[at]) for at in turn)
-        for at in turn
-    }
+def pinned_positions(messages: Sequence[Message]) -> list[int]:
+    """Return the positions of the messages in turns with pinned messages."""
+    return [at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn]
 
 
 # --- Failures of the summarizer -----------------------------------------------------------------------------------------------

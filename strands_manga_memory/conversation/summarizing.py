@@ -32,8 +32,8 @@ from strands_manga_memory.conversation.summaries import (
     SummaryStats,
     SummaryTrigger,
     breaker_to_state,
-    kept_positions,
     marks,
+    pinned_positions,
     restore_breaker,
     split_history,
     summarizer_breaker,
@@ -52,6 +52,7 @@ from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.language.summary_facts import FactExtractor
+from strands_manga_memory.messages import id_of
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -407,18 +408,19 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         The history should have at most ``room`` tokens afterwards.
         """
-        stays = kept_positions(history[:split])
+        covered = [message for message in history[:split] if not is_synthesized(message)]
+        stays = pinned_positions(covered)
+        kept = [covered[at] for at in stays]
         own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
         facts = max(room - self.trimmer.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
         shown = render_summary(
-            summary,
+            replace(summary, kept=tuple(filter(None, map(id_of, kept)))),
             summary_tokens=self._writer.sizes.summary_tokens,
             facts_tokens=max(0, min(self._facts_tokens, facts)),
             count=self._text_tokens,
             types=self._types,
         )
-        kept = [history[at] for at in sorted(stays) if not is_synthesized(history[at])]
-        return [*shown, *kept], [message for at, message in enumerate(history[:split]) if at not in stays]
+        return [*shown, *kept], [message for at, message in enumerate(covered) if at not in stays]
 
     # --- Inspection -----------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class Summary:
         attempts: Number of requests to the summarizer for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
         tokens: Tokens spent on all summaries of the conversation.
+        kept: ``tracking_id`` of each summarized message that stayed in the history, because its turn was pinned.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -73,6 +74,7 @@ class Summary:
     attempts: int = 0
     model: str = RULES
     tokens: int = 0
+    kept: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -96,7 +98,8 @@ class Summary:
         ]
         segments = [list(astuple(segment)) for segment in self.segments]
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return {"v": VERSION, "segments": segments, "sources": sources, "slots": rows, "model": self.model, **numbers}
+        state = {"v": VERSION, "segments": segments, "sources": sources, "slots": rows, "model": self.model, **numbers}
+        return state | ({"kept": list(self.kept)} if self.kept else {})
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
@@ -119,7 +122,8 @@ class Summary:
                 for kind, text, source, key, weight, corrects in state["slots"]
             )
             segments = (Segment(str(text), str(first), str(last), int(level)) for text, first, last, level in state["segments"])
-            return cls(tuple(segments), tuple(slots), model=str(state["model"]), **numbers)
+            kept = tuple(str(id_) for id_ in state.get("kept", ()))
+            return cls(tuple(segments), tuple(slots), model=str(state["model"]), kept=kept, **numbers)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise CorruptRecordError("the record of the summary is malformed", record=KEY) from error
 

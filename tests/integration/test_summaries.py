@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from strands import Agent, tool
-from strands.agent.conversation_manager.compression.pin_message import pin_message
+from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
@@ -566,16 +566,78 @@ def test_pinned_messages_stay_with_their_exchange() -> None:
     assert problems(agent.messages) == []
 
 
-def test_an_unpinned_turn_is_summarized_with_the_next_turns() -> None:
+def unpin(agent: Agent, text: str) -> None:
+    (at,) = (at for at, message in enumerate(agent.messages) if message["content"][0].get("text", "").startswith(text))
+    unpin_message(agent.messages, at)
+
+
+def test_an_unpinned_turn_leaves_with_the_next_summary() -> None:
     agent = made()
     agent("I prefer hardcover editions.")
     pin_message(agent.messages, 0)
     talk(agent, 8)
-    assert view(agent).count("I prefer hardcover editions") == 1
-    next(message for message in agent.messages if "hardcover" in str(message))["metadata"]["custom"]["pinned"] = False
+    assert "I prefer hardcover editions." in view(agent)
+    unpin(agent, "I prefer")
     talk(agent, 8, start=8)
     assert "- I prefer hardcover editions\n" in view(agent)
     assert view(agent).count("I prefer hardcover editions") == 1
+
+
+def test_a_turn_that_is_unpinned_while_the_summary_is_written_is_in_it() -> None:
+    held = Held()
+    agent = made(held)
+    agent("I prefer hardcover editions.")
+    pin_message(agent.messages, 0)
+    talk(agent, 5, finish=False)
+    assert held.asked.wait(30)
+    unpin(agent, "I prefer")
+    held.go.set()
+    assert agent.conversation_manager.finish(agent)
+    assert "- I prefer hardcover editions\n" in view(agent)
+    assert agent.conversation_manager.summary(agent).turns == 3
+
+
+def test_an_unpinned_statement_does_not_come_after_its_correction() -> None:
+    agent = made(lambda _: "I'm sorry, I can't do that.")
+    agent("I decided to buy two copies of Uzumaki, please reserve them.")
+    pin_message(agent.messages, 0)
+    agent("Hmm, that is over my budget. One copy, please.")
+    talk(agent, 8)
+    unpin(agent, "I decided")
+    talk(agent, 8, start=8)
+    said = view(agent)
+    assert 0 < said.index("two copies of Uzumaki") < said.index("One copy, please")
+    assert said.count("two copies of Uzumaki") == said.count("One copy, please") == 1
+
+
+def test_no_turn_is_read_again_after_an_early_one_was_unpinned() -> None:
+    log: list[Any] = []
+    sources: list[str] = []
+
+    def summarizer(prompt: Prompt) -> str:
+        sources.append(prompt.source)
+        return PROSE
+
+    agent = made(summarizer, log=lambda: list(log))
+    agent.add_hook(lambda event: log.append(dict(event.message)), MessageAddedEvent)
+    agent("I prefer hardcover editions.")
+    pin_message(agent.messages, 0)
+    talk(agent, 8)
+    unpin(agent, "I prefer")
+    sources.clear()
+    talk(agent, 3, start=8)
+    assert any("Name7x" in source for source in sources)
+    assert not any("Name0x" in source for source in sources)
+
+
+def test_an_answer_without_its_question_is_summarized() -> None:
+    agent = made()
+    talk(agent, 6)
+    answer = agent.messages[3]
+    assert answer["role"] == "assistant"
+    del agent.messages[2]
+    talk(agent, 6, start=6)
+    assert answer not in agent.messages
 
 
 def test_corrected_values_are_not_told_as_current() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,8 +101,8 @@ def test_text_is_escaped() -> None:
 
 
 def test_a_history_is_taken_apart() -> None:
-    shown = rendered(summary(said(1)))
-    kept = [user("kept", metadata={"custom": {"pinned": True}}), assistant("kept too")]
+    kept = [user("kept"), assistant("kept too")]
+    shown = rendered(replace(summary(said(1)), kept=tuple(message["tracking_id"] for message in kept)))
     fresh = [user("fresh"), assistant("fresh")]
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
     fold = split_history([*shown, *kept, *fresh, *recent], 2)
@@ -110,3 +111,5 @@ def test_a_history_is_taken_apart() -> None:
     assert fold.recent == tuple(recent)
     assert (fold.old, fold.uncovered_turns) == ((*shown, *kept, *fresh), 3)
     assert split_history(recent, 3).fresh == ()
+    answer = assistant("to a question that was evicted")
+    assert split_history([*shown, answer, *kept, *recent], 2).fresh == (answer,)
