@@ -287,9 +287,9 @@ def _is_known(clause: str) -> bool:
 
 def _of_clause(clause: str) -> list[Preference]:
     is_request = _REQUEST.search(clause) is not None
-    asked = clause.rstrip().endswith(("?", "？")) and not is_request
     if not (said := clause if is_request else statements(clause)).strip():
         return []
+    asked = said.rstrip().endswith(("?", "？")) and not is_request
     key = match[match.lastindex or 0] if (match := _FORGET.search(said)) is not None else ""
     if (slot := slot_for_key(key)) in _SLOT_OF.values():
         return [Preference(slot, key, None)]
