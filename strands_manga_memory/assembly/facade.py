@@ -574,7 +574,7 @@ class MangaMemory:
         clock = self._clock.get("clock", time.time)
         hot = self._stores["hot"] if self.hot.survives_process else None
         gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(clock())
-        are_stored = self.memories is None or close_memories(self.hot, self.memories)
+        are_stored = self.memories is None or close_memories(self.hot, self.memories, self._memory_options.get("outbox"))
         self.hot.close()
         self.durable.close()
         flush()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.memory import PreferenceOutbox
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
@@ -55,12 +56,12 @@ def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dic
     return {name: store if store is None else ObservedStore(store, name) for name, store in stores.items()}
 
 
-def close_memories(hot: HotStore, memories: Table) -> bool:
+def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
     """Run pending changes of memories, up to 5 seconds for each store, and close the memory table.
 
-    Return whether the table has all changes.
+    Return whether the table has all changes. Signals that only the sink does not have yet are stored and sent later.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
-    is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS)
+    is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)
     memories.close()
     return is_stored

@@ -21,7 +21,7 @@ from strands.models import Model
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError
+from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError, logged_errors
 from strands_manga_memory.language.preferences import (
     DISLIKES,
     LIKES,
@@ -288,17 +288,16 @@ class UserContext(Plugin):
         history: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         times, ids = dict(times), list(history)
-        try:
-            for id_ in gone:
-                retracted_at = self._clock()
+        for id_ in gone:
+            retracted_at = self._clock()
+            times[id_] = math.nextafter(retracted_at, math.inf)  # an edited message states its new text after the removal
+            with logged_errors(logger, "failed to retract the preferences of a message"):
                 self.retract(id_, at=retracted_at)
-                times[id_] = math.nextafter(retracted_at, math.inf)  # an edited message states its new text after the removal
-            for id_, texts in texts_by_id.items():
-                at = ids.index(id_) if id_ in history else len(ids)
-                before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
+        for id_, texts in texts_by_id.items():
+            at = ids.index(id_) if id_ in history else len(ids)
+            before = [text for each in ids[max(0, at - 2) : at] for text in history[each]]
+            with logged_errors(logger, "failed to store preferences"):
                 self._hear(id_, extract_preferences(texts, before), times[id_])
-        except MangaMemoryError as error:
-            logger.warning("error=<%s> | failed to store preferences", type(error).__name__)
         if model is not None:
             self._learner.ask(model, {id_: (texts, times[id_]) for id_, texts in texts_by_id.items()})
 

@@ -199,11 +199,7 @@ def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     # First, because a list of words that is being made is stored only if this record is unchanged.
-    changes = [
-        (owner.changes_partition, str(row["memory_id"])) for row in memories.query(owner.changes_partition, attributes=[])
-    ]
-    counts["memory_changes"] += len(changes)
-    memories.batch_write(deletes=changes)
+    _forget_changes(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
         rows = [str(row["memory_id"]) for row in memories.query(owner.partition, attributes=[])]
         rows = [id_ for id_ in rows if id_ != ERASED]
@@ -218,7 +214,15 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
+    _forget_changes(memories, owner, counts)  # a finalizer that ended meanwhile may have written one
     memories.delete(bucket_of(owner), owner.partition)
+
+
+def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+    rows = memories.query(owner.changes_partition, attributes=[])
+    changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
+    counts["memory_changes"] += len(changes)
+    memories.batch_write(deletes=changes)
 
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, PreferenceOutbox, PreferenceSignal
+from strands_manga_memory.memory.preferences.hot_profile import cache_name
+from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
@@ -171,6 +174,52 @@ def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
 
     assert memory.finalize(ConversationScope("u1", "s1"), model=erase_meanwhile) is None
     assert everything(memory, "u1", None)["memories"] == []
+
+
+def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(memory: MangaMemory) -> None:
+    memory.user("u1").prefer("genre", "XYZZY")
+    late: list[Any] = [memory.user("u1").preference_log.renew]
+
+    class Meanwhile:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory.memories, name)
+
+        def batch_write(self, *args: Any, **named: Any) -> None:
+            memory.memories.batch_write(*args, **named)  # type: ignore[union-attr]
+            if late:
+                late.pop()()
+
+    report = forget_user("u1", hot=memory.hot, durable=memory.durable, memories=Meanwhile())  # type: ignore[arg-type]
+    assert not late
+    assert report.complete, report.left
+
+
+def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_again(memory: MangaMemory) -> None:
+    user = memory.user("u1")
+    user.prefer("genre", "XYZZY")
+    said_at = time.time()
+    assert memory.forget_user("u1").complete
+    user.retract("m1", at=said_at)
+    settle(memory)
+    record = memory.hot.load(cache_name(Owner("u1")), [], touch=False)
+    assert record is not None
+    assert record.state == "deleted"
+
+
+def test_an_imported_user_keeps_all_preferences_at_the_next_statement(memory: MangaMemory, tmp_path: Path) -> None:
+    """Preferences are derived from statements, so the import stores the statements, too, each once."""
+    talk(memory, "u1", None, "s1", "My favorite genre is horror.", "I'm allergic to peanuts.")
+    settle(memory)
+    exported = everything(memory, "u1", None)
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True) as other:
+        for _ in range(2):
+            import_user(exported, other)
+        assert other.export_user("u1")["statements"] == exported["statements"]
+        talk(other, "u1", None, "s2", "My favorite format is ebook.")
+        settle(other)
+        stored = {record.content for record in other.user("u1").recall(limit=None)}
+    assert stored == {*(each["content"] for each in exported["memories"]), "format: ebook"}
+    assert len(stored) == 3
 
 
 def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory) -> None:

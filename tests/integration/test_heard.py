@@ -112,6 +112,24 @@ def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> 
     assert "romance" in told(later.requests[-1])
 
 
+def test_what_a_turn_with_an_edit_states_while_the_table_is_down_is_stored_later(world: World) -> None:
+    table = FaultyTable(world.table)
+    memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
+    agent = Agent(
+        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s")
+    )
+    agent(SAID)
+    finish_writes(memory.hot, None)
+    finish_writes(None, table)
+    table.down = True
+    agent.messages[0]["content"] = [{"text": "My favorite genre is romance."}]
+    agent("My favorite format is ebook.")
+    finish_writes(memory.hot, None)
+    table.down = False
+    finish_writes(None, table)
+    assert world.preferences() == {"genre: romance", "format: ebook"}
+
+
 def test_a_message_that_a_hook_puts_another_in_place_of_is_not_heard(world: World) -> None:
     def replaces(event: BeforeModelCallEvent) -> None:
         if SECRET in str(event.agent.messages):

@@ -38,7 +38,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
@@ -435,6 +435,79 @@ def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path,
     )
     with pytest.raises(StoreUnavailableError, match="did not accept all preferences"):
         memory.close()
+
+
+def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals that the table has are not lost, so a slow sink is no error of the table."""
+    is_sending, may_end = threading.Event(), threading.Event()
+
+    def send(signal: PreferenceSignal) -> None:
+        is_sending.set()
+        may_end.wait(20)
+
+    sink = CallablePreferenceSink(send)
+    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink)
+    monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.2)
+    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
+        "My favorite genre is horror."
+    )
+    assert is_sending.wait(20)
+    memory.close()
+    may_end.set()
+    finish_writes(None, memory._stores["memories"])
+
+
+def test_errors_of_statements_stored_in_the_background_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    faulty: Any = FaultyTable(table)
+    faulty.fail_next(error=RuntimeError("broken"))
+    UserMemoryStore(faulty, user_id="u1").preference_log.apply_later(stated("m1"))
+    finish_writes(None, faulty)
+    assert "error=<RuntimeError> | failed to store preferences" in caplog.messages
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(tmp_path: Path, *, is_set: bool) -> None:
+    """The statement must not hide that the table has a removal which this process has not read yet."""
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    hot = InMemoryHotStore()
+    here = UserMemoryStore(table, user_id="u1", hot=hot)
+    there = UserMemoryStore(table, user_id="u1", hot=InMemoryHotStore())
+    medication = here.prefer("medication", "insulin")
+    live = cache(hot, log=here.preference_log, reads_revision=True)
+    live.load(lambda: here.agent_context(600), changed=lambda **_: here.drop_snapshot())
+    assert "insulin" in repr(live.cached)
+    there.forget(medication.memory_id)
+    if is_set:
+        here.prefer("genre", "horror")
+    else:
+        say(live, "genre", "horror")
+    finish_writes(None, table)
+    live.refresh()
+    assert "insulin" not in repr(live.cached)
+    assert "horror" in repr(live.cached)
+
+
+def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    faulty: Any = FaultyTable(table)
+    hot: Any = FaultyHotStore(InMemoryHotStore())
+    log = UserMemoryStore(faulty, user_id="u1", hot=hot).preference_log
+    retraction = PreferenceChange(removals=[Removal(2.0, message=message_digest("m1"))])
+    faulty.down = True
+    with pytest.raises(StoreUnavailableError):
+        log.apply(retraction)
+    published = hot.calls.count("write")
+    log.apply_later(retraction)
+    while faulty.calls.count("batch_get") < 4:  # the first try, and retries
+        time.sleep(0.01)
+    assert hot.calls.count("write") == published == 1
+    faulty.down = False
+    finish_writes(None, faulty)
+    assert hot.calls.count("write") == 2
 
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:

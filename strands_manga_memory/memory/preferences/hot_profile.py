@@ -172,6 +172,7 @@ class HotProfile:
         *,
         statements: Sequence[Statement] = (),
         removals: Sequence[Removal] = (),
+        before: str | None = "",
         revision: str = "",
         is_removal: bool = False,
         drops_context: bool = False,
@@ -184,22 +185,28 @@ class HotProfile:
             statements: New statements. Live agents add them to their context.
             removals: Deletions of preferences and retractions of messages. They also delete statements that are older than
                 the removal but that another device writes later.
+            before: Revision of the preference log before the change, or None if other changes came between its parts.
             revision: Revision of the preference log after the change.
             is_removal: Whether other data was removed. After any removal, agents must not use an ``AgentContext`` read before.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
-            if not state.exists and not removals:
+            if not state.exists and (state.is_erased or not removals):
                 return None
             void = latest_removals([*state.removals, *removals])
             removes = is_removal or bool(removals)
+            known = state.revision
+            if revision != before:
+                # If another process changed the table, a new token keeps the record different from the table's revision, so
+                # that the next refresh reads that change.
+                known = revision if known == before else uuid.uuid4().hex
             return replace(
                 state,
                 context=None if drops_context or removes else state.context,
                 statements=recent([*state.statements, *statements], void),
                 removals=void,
-                revision=revision or state.revision,
+                revision=known,
                 removed=uuid.uuid4().hex if removes else state.removed,
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.exceptions import StoreError, logged_errors
 from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
 from strands_manga_memory.memory.preferences.statements import (
@@ -104,8 +104,7 @@ class PreferenceLog:
 
     def revision(self) -> str:
         """Return a token that changes whenever the user's memories change. It is empty before the first change."""
-        item, erased = self._marks()
-        return _revision("" if item is None else str(item.get("revision") or ""), erased)
+        return _revision_of(*self._marks())
 
     def removals(self) -> StoredRemovals:
         """Read the deletions and retractions of the user, in one query."""
@@ -138,32 +137,44 @@ class PreferenceLog:
         if any(removal.message for removal in change.removals):
             # Before the write, too: no agent may show the statements, even if the table is unavailable.
             self._publish(removals=change.removals)
+        return self._store(change, guard)
+
+    def _store(self, change: PreferenceChange, guard: Item | str | None) -> Mapping[str, MemoryRecord | None]:
         changed: dict[str, MemoryRecord | None] = {}
+        before: str | None = None
         revision: str | None = None
         for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
             part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
-            records, written = repeat_until_written(
+            records, revisions = repeat_until_written(
                 lambda part=part: self._attempt(part, guard),  # type: ignore[misc]
                 record=place_of(self._partition.owner, CHANGES),
             )
             changed |= records
-            revision = revision if written is None else written
+            if revisions is not None:
+                read, written = revisions
+                # After a change by another process between two parts, no revision is the one before this change.
+                before = read if revision is None else before if read == revision else None
+                revision = written
         if revision is not None:
             stated = None if change.record is None else self._base(change.record)
-            self._publish(statements=[stated] if stated else [], removals=change.removals, revision=revision)
+            self._publish(statements=[stated] if stated else [], removals=change.removals, before=before, revision=revision)
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Apply a change in the background. While the table is unavailable, repeat it after growing pauses."""
+        """Apply a change in the background. While the table is unavailable, repeat it after growing pauses.
+
+        A retraction is published only when the table has it. ``apply`` publishes it before, too.
+        """
         writer = shared_writer(None, self._partition.table)
 
         def attempt() -> None:
-            try:
-                self.apply(change)
-            except StoreError as error:
-                logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
-                again = min(_LONGEST_WAIT, 2 * wait)
-                writer.later(("preferences", uuid.uuid4().hex), wait, lambda: self.apply_later(change, wait=again))
+            with logged_errors(logger, "failed to store preferences"):
+                try:
+                    self._store(change, "")
+                except StoreError as error:
+                    logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
+                    again = min(_LONGEST_WAIT, 2 * wait)
+                    writer.later(("preferences", uuid.uuid4().hex), wait, lambda: self.apply_later(change, wait=again))
 
         writer.submit(("preferences", self._partition.owner), attempt)
 
@@ -174,13 +185,14 @@ class PreferenceLog:
         """
         revision = uuid.uuid4().hex
 
-        def attempt() -> str | None:
+        def attempt() -> tuple[str, str] | None:
             item, erased = self._marks()
             renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
-            return _revision(revision, erased) if self._partition.table.put(renewed, when=unchanged(item)) else None
+            is_written = self._partition.table.put(renewed, when=unchanged(item))
+            return (_revision_of(item, erased), _revision(revision, erased)) if is_written else None
 
-        written = repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
-        self._publish(revision=written, is_removal=is_removal, drops_context=drops_context)
+        before, written = repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
+        self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record that a memory was deleted at ``at``, so that finalizing an earlier session does not create it again."""
@@ -196,10 +208,10 @@ class PreferenceLog:
 
     def _attempt(
         self, change: PreferenceChange, guard: Item | str | None
-    ) -> tuple[Mapping[str, MemoryRecord | None], str | None] | None:
+    ) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
         """Write a change in one transaction if the log has not changed meanwhile. Return None after a conflict.
 
-        Otherwise, return the changed records and the revision of the log, or no revision if there is nothing to write.
+        Otherwise, return the changed records and the log's revisions before and after, or None if there is nothing to write.
         """
         table, owner = self._partition.table, self._partition.owner
         logged, item, erased = self._read(change.statements)
@@ -217,7 +229,8 @@ class PreferenceLog:
                 when = Condition(equals={"version": stored[id_][0].get("version")}) if id_ in stored else ABSENT
                 given = {"key": (owner.partition, id_)} if record is None else {"item": self._partition.item_of(record)}
                 writes.append(Write(**given, when=when))
-        return (changed, _revision(after.revision, erased)) if table.transact(writes) else None
+        revisions = _revision_of(item, erased), _revision(after.revision, erased)
+        return (changed, revisions) if table.transact(writes) else None
 
     def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Read the log, with the retractions of the messages of ``statements``. Return it, its item and the erasure marker."""
@@ -330,6 +343,10 @@ class PreferenceLog:
     def _note(self, id_: str, at: float) -> Item:
         expires_at = int(at + _NOTE_SECONDS)
         return {"user_id": self._partition.owner.changes_partition, "memory_id": id_, "at": at, "expires_at": expires_at}
+
+
+def _revision_of(item: Item | None, erased: Item | None) -> str:
+    return _revision("" if item is None else str(item.get("revision") or ""), erased)
 
 
 def _revision(logged: str, erased: Item | None) -> str:

@@ -194,6 +194,7 @@ class PreferenceOutbox:
     def renew_after_fork(self) -> None:
         """Create empty queues, for a new object or in a forked child. Signals not yet stored belong to the parent process."""
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
+        self._submitted: set[str] = set()
         self._waits: dict[Owner, float] = {}
 
     def emit(
@@ -217,6 +218,11 @@ class PreferenceOutbox:
         at = self._clock() if at is None else at
         self._submit(owner, [_signal(owner, each, at, message_id, session_id) for each in preferences])
 
+    @property
+    def has_unstored(self) -> bool:
+        """Whether the table does not have all signals yet."""
+        return bool(self._submitted or self._unstored)
+
     def drop(self, owner: Owner, removal: Removal) -> None:
         """Delete the pending signals of removed preferences, in the background."""
         self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
@@ -235,10 +241,14 @@ class PreferenceOutbox:
     # Methods that the background writer runs, for each user in order
 
     def _submit(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
+        id_ = uuid.uuid4().hex
+
         def enqueue() -> None:
             self._unstored.setdefault(owner, deque()).append(signals)
+            self._submitted.discard(id_)
             self._run(owner)
 
+        self._submitted.add(id_)
         self._writer.submit(("spool", owner), enqueue)
 
     def _run(self, owner: Owner, *, is_retry: bool = False) -> None:

@@ -206,7 +206,7 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
     """
     rows = list(known)
     for each in new:
-        earlier = next((row for row in rows if each.repeats(row)), None)
+        earlier = next((row for row in rows if each == row or each.repeats(row)), None)
         if earlier is None:
             rows.append(each)
         elif each.at < earlier.at:

@@ -13,6 +13,7 @@ from strands.types.session import decode_bytes_values
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
 from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
 from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
@@ -54,8 +55,9 @@ def import_user(
 ) -> ImportReport:
     """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an exported user.
 
-    Agents can continue the imported conversations. Existing conversations and memories are not changed. Skipped are expired
-    memories, and conversations that were recently deleted or expired in the target.
+    Agents can continue the imported conversations. Existing conversations and memories are not changed, except preferences with
+    a later statement in the export. Skipped are expired memories, and conversations that were recently deleted or expired in
+    the target.
 
     Args:
         exported: Result of ``export_user``.
@@ -83,6 +85,7 @@ def import_user(
             for run in exported["orchestrators"]
         ]
         known = [_record(entry) for entry in exported["memories"]]
+        stated = [_statement(entry) for entry in exported["statements"]]
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
@@ -98,10 +101,14 @@ def import_user(
         if (standing := memory.session(scope).transfer(run, id_)) != "new":
             names[standing].append(f"{scope.session_id}/{id_}")
     known = [record for record in known if not record.expired(clock())]
-    partition = memory.user(user, tenant=tenant).partition if known and memory.memories is not None else None
+    has_memories = bool(known or stated) and memory.memories is not None
+    partition = memory.user(user, tenant=tenant).partition if has_memories else None
     became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
     if partition is not None:  # in a repeated call, too; after the log, whose change stops a list that is being made
-        memory.user(user, tenant=tenant).preference_log.renew()
+        log = memory.user(user, tenant=tenant).preference_log
+        # Without its statements, the user's next statement would delete the preferences.
+        log.apply(PreferenceChange(statements=stated), guard=None)
+        log.renew()
         OlderMemories(partition).delete_list()
     return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
 
@@ -137,6 +144,11 @@ def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
         created=metadata.get("created"),
     )
+
+
+def _statement(entry: Mapping[str, Any]) -> Statement:
+    preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
+    return Statement.of([*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))])
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
