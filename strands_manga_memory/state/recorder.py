@@ -143,13 +143,14 @@ class Recorder:
                 self._last_message = message, message["content"]
                 # Strands adds a continuation under the same id.
                 is_new_turn = not identity or identity != self._counted
-                self._user_message(message, identity, _phase_of(_text(message), self._dialogue), is_new_turn=is_new_turn)
+                self._user_message(message, identity, is_new_turn=is_new_turn)
                 self._counted = identity
             self._store.write()
 
-    def _user_message(self, message: Message, identity: str, phase: Phase, *, is_new_turn: bool) -> None:
+    def _user_message(self, message: Message, identity: str, *, is_new_turn: bool, is_redacted: bool = False) -> None:
         text = _text(message)
         found = find_spoken_entities(text, self._store.types) if text else []
+        phase = self._dialogue.phase if is_redacted else _phase_of(text, self._dialogue)
         self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn)
         self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
         self._entities.take_mentions(found, Origin.USER, identity)
@@ -184,7 +185,7 @@ class Recorder:
             self._last_message = message, message["content"]
             self._entities.remove_source(identity)
             self._dialogue.remove_source(identity)
-            self._user_message(message, identity, self._dialogue.phase, is_new_turn=False)
+            self._user_message(message, identity, is_new_turn=False, is_redacted=True)
 
     # Tools
 

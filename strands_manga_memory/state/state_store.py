@@ -151,6 +151,7 @@ class _Entry:
         text: Stored text.
         written: Values when the layer was last read from ``agent.state`` or written there.
         shared: Values when the layer was last read, shared with the session, or merged with the session's layer.
+        shared_text: Stored text of the session's layer that was last shared or merged, and so can be read.
         turn_end: Values at the end of the last turn.
     """
 
@@ -159,6 +160,7 @@ class _Entry:
     text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
+    shared_text: str = ""
     turn_end: dict[str, Any] = field(default_factory=dict)
 
 
@@ -306,9 +308,10 @@ class StateStore:
             layer = entry.layer
             shared[layer.KEY] = values = layer.values()
             with suppress(CorruptRecordError):
-                if layer.KEY in known:
+                if layer.KEY in known and known[layer.KEY] != entry.shared_text:
                     layer.loaded(known[layer.KEY])
-                texts[layer.KEY] = entry.text if entry.text and values == entry.written else layer.stored()
+                entry.shared_text = entry.text if entry.text and values == entry.written else layer.stored()
+                texts[layer.KEY] = entry.shared_text
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -327,7 +330,7 @@ class StateStore:
                 except CorruptRecordError:
                     continue
                 layer.merge(entry.shared if revision >= self.revision else type(layer)().values(), other)
-                entry.shared = other
+                entry.shared, entry.shared_text = other, shared[layer.KEY]
             self.write()
             self.note_shared({}, max(revision, self.revision))
 
