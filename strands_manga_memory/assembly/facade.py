@@ -229,13 +229,13 @@ class MangaMemory:
                 the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default: ``model``
                 if ``options`` include an ``aux_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
-                keyword arguments, such as ``intents``. The coordinator also shows data published by ``changes``. Default False.
+                keyword arguments, such as ``intents``. It also shows values that ``MangaMemory.changes`` sends. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
                 working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
             options: Keyword arguments of the agent's ``TieredSessionManager`` and of ``strands.Agent``.
 
-        The settings of the process (``defaults``) replace the default values above.
+        Settings in the argument ``defaults`` of the constructor replace the default values above.
 
         Raises:
             ValueError: An id or a setting is not allowed.

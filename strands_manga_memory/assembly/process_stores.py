@@ -57,9 +57,10 @@ def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dic
 
 
 def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
-    """Run pending changes of memories, up to 5 seconds for each store, and close the memory table.
+    """Write pending changes of memories to ``hot`` and ``memories``, for up to 5 seconds each, and close ``memories``.
 
-    Return whether the table has all changes. Signals that only the sink does not have yet are stored and sent later.
+    Return whether all changes for ``memories`` were written in time. Preferences that only the sink lacks are stored and sent
+    later.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)

@@ -149,7 +149,7 @@ def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memor
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether the last request of an agent contained a source or another text of the same message."""
+    """Return whether the last request of the agent of ``user`` contained any text from the message or memory of a source."""
     ids = {source.message_id, source.memory_id} - {None}
     return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope))
 
@@ -171,7 +171,10 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
 
 
 def _retract_live(part: Any, source: Source) -> bool:
-    """Remove a source from a plugin. Return whether the plugin is a ``StateCoordinator`` that contained the source."""
+    """Remove the texts that come from the message of a source from a plugin.
+
+    Return whether a ``StateCoordinator`` contained such texts. The result for other plugins is False.
+    """
     from strands_manga_memory import conversation, state
 
     message_id = source.message_id

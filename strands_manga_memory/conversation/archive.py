@@ -267,7 +267,7 @@ class ArchiveIndexer:
     Args:
         archive: Archive that is updated.
         source: Function that returns the messages from before the start of this process. It is called once, and again after the
-            index was emptied. A failed call is repeated in the next two turns.
+            archive was emptied. A failed call is repeated at most twice, in later turns.
     """
 
     def __init__(self, archive: MessageArchive, source: Source | None) -> None:

@@ -353,9 +353,9 @@ class HistoryLimits:
         return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
 
     def early_results(self, tokens: int) -> int | None:
-        """Return the least tokens of an ended turn's tool results that cause trimming of a history with ``tokens`` tokens.
+        """Return how many tokens of tool results in the last ended turn start trimming of a history of ``tokens`` tokens.
 
-        None if no tool results do.
+        None if tool results of any size do not start it.
         """
         large = self.most // _LARGE_RESULTS
         if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):
@@ -385,7 +385,7 @@ class HistoryLimits:
     def headroom(
         self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]
     ) -> tuple[int, bool]:
-        """Return the additional budget for a user message that takes more than half of ``budget``.
+        """Return the additional budget for the latest user message, if it takes more than half of ``budget``.
 
         The message's tokens above half of ``budget`` are added. The raised budget is at most three quarters of the model's
         context window. Without a model or a user message, nothing is added.

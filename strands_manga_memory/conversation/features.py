@@ -273,8 +273,8 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Measure a message.
 
-        The assistant's message before a user's message can change the dialogue act, unless the user revokes an instruction, or
-        the assistant is a companion that chats, not a service.
+        The dialogue act of a user's message can depend on the assistant's message before it, unless the user revokes an
+        instruction, or the assistant is a companion that chats, not a service.
         """
         act, role = message_act(message), message["role"]
         features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)

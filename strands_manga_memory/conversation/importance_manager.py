@@ -71,16 +71,17 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     prompt cache can be used. Without these settings, a full history is trimmed a little in every turn. The history then
     contains more messages, but no request begins with the whole previous request.
 
-    A manager that writes summaries sets ``grow_to``. The history may then grow to ``grow_to`` tokens before it is trimmed to
-    ``max_tokens``.
+    A summarizing or compacting manager that wraps this manager sets the attribute ``grow_to``. The history may then grow to
+    ``grow_to`` tokens before it is trimmed to ``max_tokens``.
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
     this manager's ``persist_layout`` to False. This manager then does not save which messages the history has.
 
     Args:
-        max_tokens: Budget of the history, in tokens, both by the counter and by the model's reports. None: a quarter of the
-            context window of the agent's model, at most 16,384, and 4,096 if the model does not state its window.
+        max_tokens: Budget of the history in tokens, both as counted by ``counter`` and as reported in the model's token usage.
+            None: a quarter of the context window of the agent's model, at most 16,384, and 4,096 if the model does not state
+            its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         bands: Lowest scores of the importance levels: messages that stay as long as other messages can be evicted (default
             0.8), and messages that are preferred to the rest (default 0.5).
@@ -96,8 +97,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
             the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
         on_evict: Function that is called, perhaps in a thread, with messages that left the history or were truncated, each in
-            its previous form. Messages that a summary or a compaction around this manager removed are passed too. Evicted
-            messages may return to the history later. Errors of the function are logged.
+            its previous form. If a summarizing or compacting manager wraps this manager, the messages that it removed are
+            passed too. Evicted messages may return to the history later. Errors of the function are logged.
         log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
             texts of truncated messages are read from this log.
         recent_log: Function that returns the last messages of that log, at most the given number. It is called at most once,

@@ -85,11 +85,12 @@ class HistoryRecall(Plugin):
     assistant, or if a custom retriever found it by its meaning.
 
     Indexing and searching run in a thread. The default index is in memory only. A message is indexed after its turn, and again
-    if it changes later, so redacted text is not quoted. Call ``forget`` for a message that has left the history. The index is
-    emptied if the history has no indexed message, for example after the session was deleted. One plugin serves one agent.
+    if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is redacted after it has left the
+    history. The index is emptied if the history has no indexed message, for example after the session was deleted. One plugin
+    serves one agent.
 
     Args:
-        max_tokens: Most tokens of all quotes, including their frame. None: 1,024, but at most a quarter of the budget of the
+        max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a quarter of the budget of the
             agent's history, or of the default budget for its model's context window if that is smaller.
         retriever: Retriever that is searched in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
             that both find come first. None: BM25 alone.
@@ -232,7 +233,8 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     first search. A message gets a higher score if its neighbours in the conversation fit well.
 
     A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
-    user's reply to a question of the assistant that shares such a word, or if the retriever found it by its meaning.
+    user's reply to a question of the assistant that shares such a word, or if the retriever of ``archive`` found it by its
+    meaning.
 
     A question of the assistant comes before the user's reply.
 

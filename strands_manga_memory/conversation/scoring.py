@@ -241,7 +241,7 @@ class BackgroundScorer:
     messages without text are always scored by rules.
 
     Args:
-        judge: Function that rates the importance of lines.
+        judge: Function that rates the importance of messages, which it gets as ``Line`` objects, from 0 to 1.
         rules: Scorer that is used until the judge has answered. Default ``RuleScorer()``.
 
     Raises:

@@ -111,7 +111,7 @@ class SummarySpan:
 
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
-        old: Messages of the old turns, including those that show the summary. The last one needs a summary, if any does.
+        old: Messages of the old turns, including those that show the summary. The last message of ``fresh``, if any, is last.
         fresh: Messages of old turns that no summary covers yet. Pinned turns, which stay whole, are covered only once, too.
         recent: Messages of the other turns, which are not summarized.
     """
@@ -154,7 +154,7 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history at the last turn before position ``split`` that needs a summary, or at ``split`` if none does.
+    """Divide a history after the last message before position ``split`` that needs a summary, or at ``split`` if none does.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.

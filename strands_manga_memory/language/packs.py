@@ -145,7 +145,10 @@ class LanguagePack:
 
 
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
-    """Read the language pack of a language, such as ``"en"``. The given words are its fragments ``{{words.*}}``."""
+    """Read the language pack of a language, such as ``"en"``.
+
+    The words of the argument ``name`` replace ``{{words.name}}`` in the patterns of the pack.
+    """
     text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     data.setdefault("fragments", {})["words"] = words
@@ -156,7 +159,10 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Cache the results of a function of a text for texts of at most 400 characters. Every summary compares the same facts."""
+    """Return a function of a text with a cache for texts of at most 400 characters.
+
+    The same short texts, such as the facts that every summary must contain, are often passed again.
+    """
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(lambda text: cached(text) if len(text) <= 400 else function(text))
 

@@ -216,7 +216,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the budget in "make that 35" if the message before states a budget."""
+    """Return the new budget in "make that 35" if the last text of ``before`` states a budget, else an empty list."""
     amount = _CHANGES_AMOUNT.search(sentence)
     if amount is None or all(said.slot != "budget" for said in extract_preferences(before[-1:])):
         return []

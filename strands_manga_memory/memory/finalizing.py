@@ -173,7 +173,10 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, partition.erased(), log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return a new memory, or ``known`` with other fields. Creation time and access count stay."""
+        """Return ``known`` with the values ``fields``, or a new memory with these values if ``known`` is None.
+
+        The creation time and the access count of ``known`` stay.
+        """
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or MemoryRecord(
             memory_id=id_,
@@ -246,7 +249,10 @@ class MemoryKeeper:
         return truncate_to_tokens(text, most), topics
 
     def _keep_summary(self, user: _FinalizedUser, id_: str, transcript: Transcript) -> MemoryRecord | None:
-        """Store the summary of a session with its open questions, in place of an earlier one. None after an erasure."""
+        """Store the summary of a session with its open questions, in place of an earlier summary, and return it.
+
+        If the user's memories were erased since the finalizer began, nothing is stored, and the result is None.
+        """
         summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
         cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
         summary = SessionSummary.model_validate(cleaned)
@@ -326,7 +332,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Memories of a user during a finalizing. Nothing is stored after an erasure."""
+    """Memories of a user during one run of the finalizer. If they are erased during the run, nothing more is stored."""
 
     partition: UserPartition
     log: PreferenceLog
@@ -334,7 +340,10 @@ class _FinalizedUser:
     removals: StoredRemovals
 
     def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
-        """Change a memory, unless the stored one is unreadable. Return the stored memory, or None if there is none."""
+        """Replace a memory by the result of ``change``, and return the memory that is then stored.
+
+        Return None if there is none, if the memory is unreadable, or if the user's memories were erased during the run.
+        """
         with skip_unreadable():
             return self.partition.update(id_, change, guard=self.erased)
         return None
@@ -423,7 +432,10 @@ def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
 
 
 def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:
-    """Return the messages after the time ``after``, without turns of retracted messages and of deleted preferences."""
+    """Return the messages after the time ``after``.
+
+    Turns with a retracted message, or with a message that states a preference deleted later, are left out.
+    """
 
     def is_removed(each: Utterance) -> bool:
         if each.message_id and note_id(each.message_id) in removals.notes:

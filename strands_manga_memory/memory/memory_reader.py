@@ -130,7 +130,10 @@ class MemoryReader:
     def recalled(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read memories of one type (None: of most types) that meet conditions from the table, the best matches first."""
+        """Read from the table the memories that meet the conditions ``wanted``, the best matches for ``query`` first.
+
+        With a type, only memories of this type are read; with None, those of all types except ``DERIVED``.
+        """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
         with measured(RECALL, operation="recall") as noted:

@@ -166,8 +166,8 @@ class OlderMemories:
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, and return them and the list of their words.
 
-        The list is also stored, unless the user's memories change or are erased meanwhile, or the store fails. Every change of
-        memories writes a record of changes, and an erasure deletes the record first.
+        The list is also stored, unless the user's memories change or are erased meanwhile, or the store fails. The record
+        ``CHANGES`` shows this: each change of memories writes the record, and an erasure deletes it before the memories.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)

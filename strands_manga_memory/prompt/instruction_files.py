@@ -135,8 +135,8 @@ class InstructionFiles:
 class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 
-    The files are read once, so that the provider can cache the prompt. Each agent needs a separate plugin,
-    because the agent's tools decide which files are refused.
+    The files are read once, so that the provider can cache the prompt. Each agent needs a separate plugin, because a file that
+    the agent's tools can write is refused.
 
     Example::
 

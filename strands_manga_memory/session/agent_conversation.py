@@ -90,8 +90,8 @@ class AgentConversation:
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether an agent's history is stored. False for an orchestrator, or for a model that keeps the
             conversation.
-        is_strict: Whether an unanswered request, or another writer's change while this process has unsaved changes, is an
-            error.
+        is_strict: Whether it is an error if a store cannot be read when the conversation is opened, or if another writer
+            changes the conversation while this process has unsaved changes.
 
     Attributes:
         hold: The conversation's record in this process, and its access to both tiers.
@@ -180,7 +180,7 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation if its session has expired; for an inspection, end it only in this object."""
+        """If the session has expired, end the conversation in the stores, or, with ``inspect``, only in this object."""
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
         hot = hold.hot
         has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0

@@ -115,9 +115,9 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return the seconds that a turn still waits. The deadline counts from ``asked_at``.
+        """Return how many seconds a turn may still wait for the answer of a tier.
 
-        The result is 0 if the tier for which the turn waits is down.
+        The deadline counts from the request to the tier (``asked_at``). The result is 0 if the tier is down.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -197,7 +197,10 @@ class ConversationSaver:
             logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Run ``work`` on a tier, and record its success or failure. A tier that is down is used only if ``must`` is True."""
+        """Run ``work``, which uses a tier, and record in ``health`` whether it succeeded.
+
+        If the tier is down and ``must`` is False, raise StoreUnavailableError without running ``work``.
+        """
         if not must and not health.may_try():
             self._retry(health)
             raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
@@ -230,12 +233,12 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of the tier ``waits_for``. A late save is logged.
+    """Wait until a save is stored, at most for the deadline of the tier ``saver.waits_for``. A late save is logged.
 
     A late or cancelled wait does not stop the save.
 
     Raises:
-        ConflictError: Another writer's change cannot be merged with the saved ones.
+        ConflictError: Another writer's change cannot be merged with the changes of this save.
     """
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing":
@@ -272,11 +275,11 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_wait
         future: The save.
         tiers: The stores.
         must: Whether a late save is an error.
-        has_waited: Whether the caller has waited for the deadline of the durable tier already.
+        has_waited: Whether the caller has waited for the deadline of the durable tier already. There is then no further wait.
 
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
-        ConflictError: Another writer's change cannot be merged with the saved ones.
+        ConflictError: Another writer's change cannot be merged with the changes of this save.
     """
     is_durable = must or has_waited or not is_on_event_loop()
     deadline = tiers.durable_deadline if is_durable else tiers.hot_deadline
@@ -304,7 +307,7 @@ def is_on_event_loop() -> bool:
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable that ends with a future of another thread, with or without an error of that future."""
+    """Return an awaitable that ends when a future of another thread ends. It does not raise the error of that future."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

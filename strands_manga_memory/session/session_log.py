@@ -103,7 +103,7 @@ class LogRepository:
     Args:
         session_id: The session.
         read: Returns the messages of an agent's log in order; ``records`` of the session manager.
-        correct: Replaces the message of an agent's log with a sequence number.
+        correct: Replaces the message that has the given sequence number in an agent's log.
     """
 
     def __init__(

@@ -440,7 +440,8 @@ class StoredSession:
             kind: Kind of the conversation.
             id_: Id of the agent or orchestrator.
             tiers: Stores to use instead of the session's stores.
-            is_strict: Whether an unanswered request, or another writer's change before a save, is an error.
+            is_strict: Whether it is an error if a store cannot be read when the conversation is opened, or if another writer
+                changes the conversation while this process has unsaved changes.
         """
         ids, place = {**self._ids, "member": id_}, self._place(kind, id_)
         return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)

@@ -58,8 +58,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     If a crash interrupts a turn, requests to the model get an error result for each open tool call. The history is not changed.
 
-    If a store fails, a restored agent continues. Unsaved messages are kept, counted in ``stats()``, and saved later. If the
-    process and the hot tier are lost together, the turns since the last flush can be lost. If one of them is lost, no turn is.
+    If a store fails after an agent was created or restored, the agent continues. Unsaved messages are kept, counted in
+    ``stats()``, and saved later. If the process and the hot tier are lost together, the turns since the last flush can be lost.
+    If only one of them is lost, no turn is lost.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.

@@ -77,6 +77,10 @@ class ActiveEntity(Part):
 class EntityLayer(Layer):
     """Active entities of a conversation, to read and change.
 
+    An entity, such as an order or a title, becomes active when a message names it. It stays active until other entities of its
+    type replace it, it was not named for several turns, or the subject changes. Entities that describe the user, such as a
+    phone number, stay active after a change of subject.
+
     Attributes:
         groups: Entities by type, in the order in which the types were first named.
     """
@@ -169,11 +173,11 @@ class EntityLayer(Layer):
         )
 
     def mention(self, entities: Iterable[ActiveEntity]) -> None:
-        """Replace the active entities of their types by the entities of a new message, which all have the same origin.
+        """Replace the active entities of each type by the entities of this type in a new message.
 
-        A tool's or the assistant's entities of a type replace the active ones only if none of them is active already, they are
-        at most ``MOST_VALUES``, and no confirmed entity of the type was named in the same turn. Otherwise the new ones are
-        ignored, and the already active ones among them count as named again.
+        The entities of the message have one origin. Entities from a tool or the assistant replace the active ones only if none
+        of them is active already, there are at most ``MOST_VALUES`` of them, and no confirmed entity of the type was named in
+        the same turn. Otherwise they are ignored, except that those already active count as named again.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:

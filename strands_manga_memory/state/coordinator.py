@@ -177,12 +177,12 @@ class StateCoordinator(Plugin):
 
     @property
     def dialogue(self) -> ConversationLayer:
-        """Phase, intent, slots, questions."""
+        """Phase of the dialogue, the user's intent, slots (values that the intent needs) and pending questions to the user."""
         return self.layers.get(ConversationLayer)
 
     @property
     def entities(self) -> EntityLayer:
-        """Active entities."""
+        """Active entities, such as orders and titles, that recent turns of the conversation named."""
         return self.layers.get(EntityLayer)
 
     @property

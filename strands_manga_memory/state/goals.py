@@ -204,7 +204,7 @@ class GoalArchive(GoalRecord):
         status: Final status of the goal.
         outcome: Outcome of the goal.
         success_rate: Share of tool calls that succeeded.
-        themes: Number of subtasks for each theme and status.
+        themes: Number of subtasks for each theme (category of a subtask) and status.
         failed: Up to 5 failed subtasks, with reasons.
     """
 

@@ -57,7 +57,7 @@ class Layer(BaseModel):
     _store: StateStore = PrivateAttr()
 
     def bind(self, store: StateStore) -> Self:
-        """Store the layer in ``store``, and return the layer."""
+        """Set the store that writes later changes of the layer, and return the layer."""
         self._store = store
         return self
 
@@ -99,7 +99,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(problem, record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace all values by those of ``values``, which ``values`` returned."""
+        """Replace the values of all fields by ``values``, a result of ``Layer.values()``."""
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -268,7 +268,7 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """Read the state again if a session manager replaced it, and apply the changes made here since the last turn."""
+        """If a session manager replaced ``agent.state``, read it, and apply this store's changes since the last turn to it."""
         with self.lock:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
@@ -335,7 +335,7 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Note that the session now has the given values of layers, and that this agent has merged its ``revision``."""
+        """Note that the session now has the values ``shared``, and that this agent has merged the session's ``revision``."""
         with self.lock:
             for kind, entry in self._entries.items():
                 entry.shared = shared.get(kind.KEY, entry.shared)

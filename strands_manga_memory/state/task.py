@@ -119,7 +119,7 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return a copy of the step after its end, or, with the status ``QUEUED``, while the task waits for a human.
+        """Return a copy of the step after its end, or with the status ``QUEUED``: to be started again after a wait for a human.
 
         Args:
             status: The new status.

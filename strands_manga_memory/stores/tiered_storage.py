@@ -125,7 +125,7 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the values whose keys begin with ``prefix``, which it adds to and removes from each key."""
+        """Return a storage of the keys that begin with ``prefix/``. Its methods take and return keys without this prefix."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         inner = _normal(prefix).strip("/")

@@ -87,7 +87,7 @@ class ProfileState:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Content of the record as a mapping that can be stored."""
+        """Content of the user's record in the hot tier, as a mapping that can be stored."""
         return {
             "context": None if self.context is None else asdict(self.context),
             "statements": [each.row for each in self.statements],
@@ -109,7 +109,9 @@ class ProfileState:
 
 
 class HotProfile:
-    """Record of a user in the hot tier, changed by compare-and-set. Each change of a memory drops the cached memories.
+    """Record of a user in the hot tier, with the text about the user, recent preferences, and cached memories.
+
+    The record is changed by compare-and-set. Each change of a memory removes the cached memories from the record.
 
     Args:
         hot: Hot tier of the record.
@@ -323,14 +325,14 @@ class ProfileCache:
 
     The hot tier shares the context with all devices and workers. The context is loaded once per session. It does not change
     within the session, so the prefix of the prompt stays the same. Preferences that the user states later are overrides. Other
-    devices load the overrides before their next model call. After a removal by any process, ``refresh`` reads a new context.
-    While the hot tier is unavailable, the process uses the values that it read last.
+    devices load the overrides before their next model call. After any process has removed a preference or another memory of
+    the user, ``refresh`` reads a new context. While the hot tier is unavailable, the process uses the values that it read last.
 
     Args:
         hot: Hot tier of the cache.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
-        outbox: Outbox that sends statements to another service. None means that ``log`` stores the statements at once.
+        outbox: Outbox that sends stated preferences to another service. None means that ``log`` stores them at once.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.

@@ -161,7 +161,7 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Apply a change in the background. While the table is unavailable, repeat it after growing pauses.
+        """Apply a change in the background. If the table is unavailable, retry after ``wait`` seconds, then less often.
 
         A retraction is published only when the table has it. ``apply`` publishes it before, too.
         """

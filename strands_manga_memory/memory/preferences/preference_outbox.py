@@ -115,7 +115,7 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference of a signal, or delete the preferences of a retracted message."""
+        """Store the preference of a signal. If the signal is a retraction, delete the preferences of the retracted message."""
         log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at))
         if signal.retracted:
             removal = Removal(signal.at, message=message_digest(signal.message_id or signal.id))
@@ -144,7 +144,7 @@ class KinesisPreferenceSink:
         self._stream = stream_name
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Write a signal to the stream.
+        """Write a signal (a stated preference or the retraction of a message) to the data stream.
 
         Raises:
             StoreUnavailableError: The stream throttles, does not exist or is unavailable.
@@ -166,11 +166,11 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Outbox that stores each user's preference signals until the sink has accepted them.
+    """Outbox that stores the signals of each user until their receiver, the sink, has accepted them.
 
-    A signal is stored in the memory table before it is sent, and deleted afterwards. So each signal is sent at least once. The
-    table numbers the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the
-    signals of a user.
+    A signal is a stated preference or the retraction of a message. It is stored in the memory table before it is sent, and
+    deleted afterwards. So each signal is sent at least once. The table numbers the signals of a user, and the sink gets them in
+    this order. A lease lets only one worker at a time send the signals of a user.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -210,7 +210,7 @@ class PreferenceOutbox:
 
         Args:
             owner: The user.
-            preferences: The preferences, without personal data that must not leave.
+            preferences: The preferences, from which the caller has removed personal data that must not be sent to the sink.
             message_id: ``tracking_id`` of the message.
             session_id: Session of the message.
             at: Time of the message, in seconds since 1970. Default: now.

@@ -47,7 +47,7 @@ def check_conversations(
     clock: Callable[[], float],
     ttl: TtlPolicy | None = None,
 ) -> Iterator[Finding]:
-    """Check that the stored states and turns of some conversations can be read, and that a sweeper ends none too early.
+    """Check that the stored states and turns of some conversations can be read, and that no sweeper ends them too early.
 
     Args:
         durable: Table of the durable tier.

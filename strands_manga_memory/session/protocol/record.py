@@ -157,13 +157,14 @@ class Record:
     Args:
         version: Version of the record. It is higher than every version that the author of the record had seen.
         incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
-        carries_from: Lowest incarnation from which turns that the log lacks are copied to this one: the one that the last
-            deletion began.
+        carries_from: Number of the oldest incarnation whose turns are copied to this incarnation if the log lacks them: the one
+            that the last deletion began.
         last_rewind: The incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
         seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
-        removed: Turns in ``seen`` that a rewind removed, with their numbers of messages then. A longer turn is in use again.
+        removed: Turns in ``seen`` that a rewind removed, with their numbers of messages at that time. A turn that has more
+            messages now was continued after the rewind, and does not count as removed.
         states: State entries, keyed by name.
         redactions: Replacements of redacted messages, keyed by turn and message index.
         turns: Messages of the turns in the history, and of turns that the log lacks.
