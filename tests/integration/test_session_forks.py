@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.types.content import Message
 
 from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
 from strands_manga_memory.testing import ScriptedModel
@@ -286,6 +287,23 @@ def test_rewind_to_no_turn_lets_the_agent_begin_again(memory: MangaMemory) -> No
     assert agent.state.get() == {}
     assert logged(memory) == said(3)
     assert logged(memory, orders) == said(7)
+
+
+def test_rewind_removes_a_turn_without_an_answer(memory: MangaMemory) -> None:
+    """A message that was added between turns leaves the live agent's history and the log, and no placeholder stays."""
+    agent = talk(memory, 1)
+    session = agent._session_manager
+    assert session is not None
+    message: Message = {"role": "user", "content": [{"text": "question 2"}]}
+    agent.messages.append(message)
+    session.append_message(message, agent)
+    session.flush()  # type: ignore[attr-defined]
+    memory.rewind(SCOPE, 1)
+    assert logged(memory) == said(1)
+    agent("question 3")
+    assert texts(agent.messages) == said(1, 3)
+    assert logged(memory) == said(1, 3)
+    assert texts(build(memory).messages) == said(1, 3)
 
 
 def test_several_live_agents_of_one_conversation_are_rewound(memory: MangaMemory) -> None:

@@ -192,7 +192,8 @@ class Conversation:
             until: Read only turns up to this key from a durable tier. None: all turns.
         """
         with self.local.lock:
-            base, own = self.local.base, dict(self.local.own)
+            base = self.local.base
+            own = {key: turn for key, turn in self.local.own.items() if len(turn.messages) > base.removed.get(key, 0)}
         if self.durable is not None:
             log = self._durable().read_log(base.incarnation, newest=newest, until=until)
         else:

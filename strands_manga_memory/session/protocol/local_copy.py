@@ -566,7 +566,9 @@ class LocalCopy:
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
-        mine = [slot for slot in self.window if slot.key in self.own]
+        # Not an open turn that a rewind removed and that has not grown since.
+        used = {key for key, turn in self.own.items() if len(turn.messages) > base.removed.get(key, 0)}
+        mine = [slot for slot in self.window if slot.key in used]
         present = set(ancestor)
         common = tuple(slot for slot in base.window if slot in present)
         if not self.is_overruled and incarnation == base.incarnation and common == ancestor:
