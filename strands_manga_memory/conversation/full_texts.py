@@ -70,7 +70,7 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, once a message passed to ``offer`` mentions the tool."""
+        """Give an agent the tool that reads truncated messages, if these or earlier ``messages`` mention the tool."""
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)

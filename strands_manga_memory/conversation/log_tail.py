@@ -133,7 +133,7 @@ class LogTail:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens. It is called if the messages are too large.
+            narrowed: Function that selects messages within a number of tokens. It is called if the result would be too large.
         """
         self._said = 0
         ids = {*self._window}

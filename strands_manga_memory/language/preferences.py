@@ -404,7 +404,7 @@ def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``, because a genre such as "horror" would count as an evaluation."""
+    """Replace each found value in a text by ``*``, because a genre such as "horror" would count as a word of dislike."""
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text

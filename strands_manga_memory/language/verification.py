@@ -104,7 +104,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft has no problems. A usable draft may still lack facts."""
+        """Whether the draft has none of the ``problems``. It may still lack facts."""
         return not self.problems
 
 

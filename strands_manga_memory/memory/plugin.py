@@ -460,7 +460,7 @@ class UserContext(Plugin):
 
 
 def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return new preferences. Earlier likes are added to new likes, and earlier dislikes to new dislikes.
+    """Return new preferences. Earlier values of the keys ``likes`` and ``dislikes`` are added to the new values of these keys.
 
     Args:
         overrides: New preferences, keyed by subject such as ``genre``.

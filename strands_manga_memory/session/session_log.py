@@ -71,7 +71,7 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The message as a dict with ``seq``, ``turn``, ``at``, ``message`` and the values of ``about``.
+        """The message as a dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
 
         A replaced message also has a ``revision``.
         """

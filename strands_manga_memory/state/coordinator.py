@@ -45,7 +45,7 @@ class StateStats(TypedDict):
         tokens: Estimated tokens of each stored layer (part of the state).
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
-        compression: Share of the tool calls' characters that the archive of goals does not store; None without archived calls.
+        compression: Share of the characters of tool calls that was saved by archiving goals; None without archived calls.
         writes: Number of times that a layer was written into ``agent.state``.
         unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
     """

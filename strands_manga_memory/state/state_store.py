@@ -361,7 +361,7 @@ class StateStore:
 
 
 class _SharedLayers(NamedTuple):
-    """State that the agents of a session share: stored layer texts, revision, and ids of the agents that contributed."""
+    """State that agents of a session share: stored texts of its layers (parts), its revision, and ids of the writing agents."""
 
     layers: dict[str, str]
     revision: int

@@ -71,8 +71,8 @@ class ProfileState:
         context: Context for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in the order of their times.
         removals: Recent deletions of preferences and retractions of messages.
-        revision: Last known token of the user's preference log in the table, which each change of the log replaces.
-        removed: Token that each removal of data replaces. A context that was read under an earlier token must not be used.
+        revision: Last known token of the user's preference log in the table. Each change of the log writes a new token.
+        removed: Token that is new after each removal of data. A context that was read under an earlier token must not be used.
     """
 
     epoch: int = 0
@@ -488,7 +488,7 @@ class ProfileCache:
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record. If a process with another hot tier changed the table, first update the record."""
+        """Return the user's record. If the preference log in the table has another revision, first update the record."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state

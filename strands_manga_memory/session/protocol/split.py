@@ -93,7 +93,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of all parts of a value except its first item."""
+    """Return the keys of the further items of a value that is split over several items, of which ``item`` is the first."""
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MOST_PARTS:
         name = f"{partition}/{sort}"
