@@ -30,6 +30,7 @@ from strands_manga_memory.assembly.process_stores import close_memories, observe
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.forks import members_of
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import HistoryPage, SessionSweeper, TieredSessionManager, TtlPolicy
@@ -472,7 +473,7 @@ class MangaMemory:
             StoreUnavailableError: A store does not answer.
         """
         of_kind("scope", scope, ConversationScope)
-        for manager in list(self._managers):
+        for manager in members_of(self._managers):
             if manager.scope is not None and manager.scope.storage_session_id == scope.storage_session_id:
                 manager.close()
         return self.finalizer(model).run(scope)
@@ -545,7 +546,7 @@ class MangaMemory:
 
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
-        return memory_stats(writer, list(self._managers), list(self._guards), operations, list(self._parts))
+        return memory_stats(writer, members_of(self._managers), list(self._guards), operations, list(self._parts))
 
     def __repr__(self) -> str:
         return f"MangaMemory({', '.join(f'{tier}={store}' for tier, store in self._names.items())})"
@@ -568,12 +569,11 @@ class MangaMemory:
         Raises:
             StoreUnavailableError: A tier did not accept all data.
         """
-        for manager in list(self._managers):
+        for manager in members_of(self._managers):
             manager.close()
         self._prefetched.clear()
-        clock = self._clock.get("clock", time.time)
         hot = self._stores["hot"] if self.hot.survives_process else None
-        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(clock())
+        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock.get("clock", time.time)())
         are_stored = self.memories is None or close_memories(self.hot, self.memories, self._memory_options.get("outbox"))
         self.hot.close()
         self.durable.close()

@@ -259,6 +259,37 @@ def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: Manga
     assert texts(build(memory).messages) == said(*turns[-4:])
 
 
+REWINDER = """
+import sys
+from strands_manga_memory import ConversationScope, MangaMemory
+
+with MangaMemory.open(durable=sys.argv[1]) as memory:
+    memory.rewind(ConversationScope("u1", "s1"), 1)
+"""
+
+
+def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(url: str, memory: MangaMemory) -> None:
+    """Its tool result comes after the rewind, and neither the history nor the log has the result without its call."""
+
+    @tool
+    def wait() -> str:
+        """Wait for the other process."""
+        session = agent._session_manager
+        session.flush()  # type: ignore[union-attr]
+        subprocess.run([sys.executable, "-c", REWINDER, url], check=True, timeout=60)
+        session.flush()  # type: ignore[union-attr]
+        return "done"
+
+    call = [{"toolUse": {"name": "wait", "toolUseId": "t1", "input": {}}}]
+    model = ScriptedModel(lambda messages: call if messages[-1]["content"][0].get("text") == "question 2" else "Noted.")
+    agent = build(memory, model=model, tools=[wait])
+    for number in (1, 2, 3):
+        agent(f"question {number}")
+    kinds = [next(iter(message["content"][0])) for message in agent.messages]
+    assert kinds == ["text", "text", "text", "toolUse", "toolResult", "text", "text", "text"]
+    assert list(memory.session(SCOPE).history()) == build(memory).messages == agent.messages
+
+
 # Live agents
 
 

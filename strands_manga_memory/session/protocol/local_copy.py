@@ -133,7 +133,9 @@ class LocalCopy:
             )
             slot = Slot(self._open, len(turn.messages))
             self.view = (*self.view, slot)
-            self.window = insert_slots(self.window, [slot])
+            # A turn that a rewind removed, and that goes on, comes back as a whole.
+            first = 0 if slot.number <= self.base.removed.get(self._open, 0) else slot.number
+            self.window = insert_slots(self.window, [Slot(self._open, at) for at in range(first, slot.number + 1)])
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:

@@ -572,6 +572,13 @@ ENGLISH: list[Dialogue] = [
     (["Is the anime out before the last volume or after?"], [], []),
     (["Sorry, wrong chat!"], [], []),
     (["When will the new One Piece be delivered to the shop? My friend said Thursday but the site says next week."], [], []),
+    (["I'm allergic to nuts. I like sarcasm."], [("allergy", "nut")], [("likes", "sarcasm")]),
+    (["My name is Ken. I love JK Rowling."], [("name", "ken")], [("author|likes", "rowling")]),
+    (["I'm allergic to eggs.", "Make sure you don't accidentally remove my allergies."], [("allergy", "egg")], []),
+    (["I'm allergic to eggs.", "Never ever forget my allergy."], [("allergy", "egg")], [("style|", "allergy")]),
+    (["My name is Tom.", "Support here, how can I help?"], [("name", "tom")], []),
+    (["Still here."], [], []),
+    (["You only show things under 15 euros, why?"], [], []),
 ]
 
 JAPANESE: list[Dialogue] = [
@@ -1041,4 +1048,5 @@ JAPANESE: list[Dialogue] = [
     (["ポイントの有効期限を教えてください。"], [], []),
     (["眠い…昨日ぜんぜん寝られへんかった"], [], []),
     (["お店に駐車場はありますか?", "わかりました、ありがとうございます🙏"], [], []),
+    (["犬🐶が好きです。"], [("likes", "犬")], []),
 ]

@@ -191,7 +191,7 @@ def test_a_task_waits_for_a_human_without_using_its_budget() -> None:
         assert task.remaining_ms() == expected
 
 
-def test_a_task_keeps_its_last_hundred_calls_and_thoughts() -> None:
+def test_a_task_keeps_a_hundred_calls_and_thoughts() -> None:
     task = StateCoordinator().task
     task.begin_call("open", "waits", {})
     for number in range(300):
