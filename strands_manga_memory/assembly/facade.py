@@ -579,7 +579,7 @@ class MangaMemory:
         self.durable.close()
         flush()
         if not are_stored:
-            raise StoreUnavailableError("the memory table did not accept all preferences within 5 seconds")
+            raise StoreUnavailableError("the table did not accept all preferences yet; keep the process running until it does")
 
     # Asynchronous forms of methods with I/O
 

@@ -163,10 +163,10 @@ def _series(match: re.Match[str]) -> str | None:
     volume = SHOP["volume"].pattern.match(match.string, match.start("value"))
     if volume is not None and volume["series"] is None and volume.end() >= match.end("value"):
         return None
-    return " ".join(match["value"].split()).casefold()
+    return _lower_words(match)
 
 
-def _title_of_volume(match: re.Match[str]) -> str:
+def _lower_words(match: re.Match[str]) -> str:
     return " ".join(match["value"].split()).casefold()
 
 
@@ -176,6 +176,7 @@ _CANONICAL: dict[str, Canonical] = {
     "isbn": isbn,
     "language": lambda match: _LANGUAGES[_lower(match)],
     "lower": _lower,
+    "lower_words": _lower_words,
     "normalized": lambda match: normalized(match[0]),
     "phone": _phone,
     "price": _price,
@@ -184,7 +185,6 @@ _CANONICAL: dict[str, Canonical] = {
     "series": _series,
     "time": _time,
     "title": _title,
-    "title_of_volume": _title_of_volume,
     "upper": _upper,
     "volume": _volume,
 }

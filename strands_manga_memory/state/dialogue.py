@@ -175,7 +175,7 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge as other layers do, and leave out what exceeds the limits, because the layer could not be read again."""
+        """Merge as other layers do, and drop slots and questions over the limits, which could not be read again."""
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
         self.clarifications = self.clarifications[:MOST_CLARIFICATIONS]

@@ -433,7 +433,7 @@ def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path,
     Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
         "My favorite genre is horror."
     )
-    with pytest.raises(StoreUnavailableError, match="did not accept all preferences"):
+    with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
         memory.close()
 
 
