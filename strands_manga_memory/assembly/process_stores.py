@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings
-from strands_manga_memory.memory import PreferenceOutbox
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import ObservedStore
+
+if TYPE_CHECKING:  # the module loads the language packs, which takes longer than the rest of the package
+    from strands_manga_memory.memory import PreferenceOutbox
 
 _DEFAULTS = MangaMemorySettings()
 _DRAIN_SECONDS = 5.0
