@@ -24,6 +24,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.assembly.settings import rows
 from strands_manga_memory.conversation import SummarySchedule, SummarySizes, SummaryTrigger
+from strands_manga_memory.state import StateLimits
 
 PAGE = Path(__file__).parents[1] / "strands_manga_memory/guide/settings.md"
 DOCUMENTED: tuple[type, ...] = (
@@ -37,6 +38,7 @@ DOCUMENTED: tuple[type, ...] = (
     SummarySchedule,
     TieredCompactionConversationManager,
     StateCoordinator,
+    StateLimits,
     BreakerPolicy,
     PiiPolicy,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
@@ -94,14 +94,15 @@ def make_recall_plugin(
 def make_coordinator(
     options: bool | Mapping[str, Any],  # noqa: FBT001 - as agent_kwargs takes it
     basis: AgentBasis,
+    settings: MangaMemorySettings,
     *,
     is_saved: bool,
     **arguments: Any,
 ) -> state.StateCoordinator:
     """Return the plugin that keeps an agent's task state.
 
-    ``arguments`` are those of ``StateCoordinator``. ``options`` is True, or a mapping that overrides them. ``is_saved`` means
-    that a session manager saves the conversation.
+    ``arguments`` are those of ``StateCoordinator``. ``options`` is True, or a mapping that overrides them. ``settings`` contain
+    the limits of the goals and steps. ``is_saved`` means that a session manager saves the conversation.
 
     Raises:
         ValueError: ``options`` is neither True nor a mapping.
@@ -109,6 +110,9 @@ def make_coordinator(
     from strands_manga_memory import state
 
     arguments["environment"] = basis.environment
+    arguments["limits"] = state.StateLimits(
+        **{limit.name: getattr(settings, limit.name) for limit in fields(state.StateLimits)}
+    )
     if is_saved and basis.manager is not None:
         reference = weakref.ref(basis.manager)  # the coordinator does not keep the session manager alive
 

@@ -267,7 +267,7 @@ class MangaMemory:
         if state_options is not False:
             known = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
             known |= {f"wall_{name}": clock for name, clock in self._clock.items()}
-            plugins.append(agent_parts.make_coordinator(state_options, basis, is_saved=is_saved, **known))
+            plugins.append(agent_parts.make_coordinator(state_options, basis, wanted, is_saved=is_saved, **known))
         elif basis.environment is not None:
             plugins.append(agent_parts.EnvironmentMetadata(basis.environment))
         if wanted.recall:

@@ -133,6 +133,16 @@ class MangaMemorySettings(BaseModel):
     recall: bool = _switch("Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False)
     recall_tokens: int | None = _tokens("Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's")
     task_state: bool = _switch("Whether agents track the task, unless set in `agent_kwargs`", default=False)
+    goal_tokens: int = _number(
+        12_000, "tokens", "Most tokens of an agent's goals, archived ones included", ge=100, most=1_000_000
+    )
+    goal_warn_tokens: int = _number(10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, most=1_000_000)
+    goal_archive_tokens: int = _number(6_000, "tokens", "Most tokens of archived goals", ge=1, most=1_000_000)
+    goals_kept: int = _number(10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, most=1000)
+    executions_kept: int = _number(20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, most=1000)
+    failed_subtasks_kept: int = _number(5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, most=50)
+    goal_context_characters: int = _number(2_000, "characters", "Most characters of a goal's context", ge=1, most=100_000)
+    steps_kept: int = _number(100, "steps", "Most tool calls of a task, and most other steps", ge=1, most=10_000)
     pii_actions: dict[_Rule, Action] | None = _field(
         None, _PII, "Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
     )

@@ -11,6 +11,7 @@ from strands_manga_memory.state.environment import (
 )
 from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
 from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
+from strands_manga_memory.state.state_store import StateLimits
 from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "SlotStatus",
     "SpokenTurn",
     "StateCoordinator",
+    "StateLimits",
     "StateStats",
     "StepKind",
     "StepStatus",

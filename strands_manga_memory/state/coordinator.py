@@ -24,9 +24,9 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS, GoalsLayer
+from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
-from strands_manga_memory.state.state_store import SessionState, StateStore
+from strands_manga_memory.state.state_store import SessionState, StateLimits, StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -89,6 +89,7 @@ class StateCoordinator(Plugin):
             are not stopped. The thread of a plain ``def`` tool keeps running. Default 30,000.
         offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
             ``TOOL_NAMES``. Default True.
+        limits: Limits of the goals and steps. Default ``StateLimits()``.
         source: Source of the environment.
         scope: Scope of the conversation; required with ``source`` and ``hot``.
         hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent shares
@@ -123,6 +124,7 @@ class StateCoordinator(Plugin):
         time_budget_ms: float = 3000.0,
         tool_timeout_ms: float | None = 30_000.0,
         offer_tools: bool | Collection[str] = True,
+        limits: StateLimits | None = None,
         source: EnvironmentSource | None = None,
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
@@ -155,7 +157,7 @@ class StateCoordinator(Plugin):
             for intent, slots in (intents or {}).items()
         }
         kinds = (ConversationLayer, EntityLayer, GoalsLayer)
-        store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock)
+        store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock, limits or StateLimits())
         self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
@@ -356,7 +358,7 @@ class StateCoordinator(Plugin):
     def stats(self) -> StateStats:
         """Return statistics of the agent's state."""
         with self.layers.lock:
-            entities, goals = self.entities, self.goals
+            entities, goals, limits = self.entities, self.goals, self.layers.limits
             stored = {"conversation": self.dialogue, "entities": entities, "goals": goals}
             raw = sum(each.raw_characters for each in goals.archive)
             kept = sum(len(each.model_dump_json(exclude_defaults=True)) for each in goals.archive)
@@ -366,7 +368,11 @@ class StateCoordinator(Plugin):
                 loops=self.task.loops,
                 goals=(goals.total, len(goals.archive)),
                 tokens={name: estimate_tokens(layer.stored()) for name, layer in stored.items()},
-                caps={"session": SESSION_TOKENS, "warning": WARN_TOKENS, "archives": ARCHIVES_TOKENS},
+                caps={
+                    "session": limits.goal_tokens,
+                    "warning": limits.goal_warn_tokens,
+                    "archives": limits.goal_archive_tokens,
+                },
                 compression=round(1 - kept / raw, 4) if raw else None,
                 writes=self.layers.writes,
                 unreadable=self.layers.unreadable(),

@@ -20,10 +20,8 @@ from strands_manga_memory.state.state_store import Layer, Part
 
 logger = logging.getLogger(__name__)
 
-ARCHIVES_TOKENS, SESSION_TOKENS, WARN_TOKENS = 6_000, 12_000, 10_000
-MOST_GOALS = 10
-MOST_RECENT, MOST_FAILED, MOST_PATTERNS = 20, 5, 20
-MOST_CONTEXT, ARCHIVED_CONTEXT = 2_000, 500
+MOST_PATTERNS, ARCHIVED_PATTERNS = 20, 5
+ARCHIVED_CONTEXT = 500
 MOST_SUBTASKS, MOST_TOOLS, MOST_FINDINGS = 50, 30, 10
 OTHER_TOOLS = "(other tools)"
 MOST_LINES = 3
@@ -103,7 +101,7 @@ class GoalRecord(Part):
     Attributes:
         id: Number of the goal in the session, from 1.
         text: Description of the goal.
-        context: Background for the goal, truncated to the last 2,000 characters; in the archive at most 500.
+        context: Background for the goal; in the archive at most 500 characters.
         calls: Number of tool calls.
         tools: Number of calls and number of failures, keyed by tool name.
         errors: Number of errors, keyed by the pattern that ``error_pattern`` returns; in the archive the 5 most frequent.
@@ -114,7 +112,7 @@ class GoalRecord(Part):
 
     id: int = Field(ge=1)
     text: str = Field(min_length=1, max_length=300)
-    context: str = Field(default="", max_length=MOST_CONTEXT)
+    context: str = ""
     calls: int = 0
     tools: dict[str, tuple[int, int]] = Field(default_factory=dict)
     errors: dict[str, int] = Field(default_factory=dict)
@@ -128,7 +126,7 @@ class Goal(GoalRecord):
 
     Attributes:
         started_at: Time when the goal was set, in seconds since 1970.
-        recent: The last 20 tool calls.
+        recent: The last tool calls, 20 by default.
         findings: The last 10 findings, without repetitions.
         subtasks: Subtasks, keyed by id.
     """
@@ -175,17 +173,17 @@ class Goal(GoalRecord):
             if items:
                 yield f"{title}: {'; '.join(items)}"
 
-    def archived(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        """Return the archive record of the goal, with its final status and its outcome."""
+    def archived(self, status: GoalStatus, outcome: str, *, failed_kept: int) -> GoalArchive:
+        """Return the archive record of the goal, with its final status, its outcome and its last failed subtasks."""
         themes: dict[str, dict[str, int]] = {}
         for subtask in self.subtasks.values():
             counts = themes.setdefault(subtask.theme, {})
             counts[subtask.status] = counts.get(subtask.status, 0) + 1
-        failed = self.with_status(SubtaskStatus.FAILED)[-MOST_FAILED:]
+        failed = self.with_status(SubtaskStatus.FAILED)[-failed_kept:]
         values = {name: getattr(self, name) for name in GoalRecord.model_fields} | {
             "text": shorten_line(self.text, 120),
             "context": shorten_line(self.context, ARCHIVED_CONTEXT),
-            "errors": dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:MOST_FAILED]),
+            "errors": dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:ARCHIVED_PATTERNS]),
         }
         return GoalArchive(
             **values,
@@ -205,7 +203,7 @@ class GoalArchive(GoalRecord):
         outcome: Outcome of the goal.
         success_rate: Share of tool calls that succeeded.
         themes: Number of subtasks for each theme (category of a subtask) and status.
-        failed: Up to 5 failed subtasks, with reasons.
+        failed: The last failed subtasks with reasons, 5 by default.
     """
 
     status: GoalStatus
@@ -226,11 +224,11 @@ class GoalsLayer(Layer):
     """Goals of an agent, to read and change: the active one and the archived ones.
 
     Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
-    change them raise ``CorruptRecordError``, and the stored data stay unchanged.
+    change them raise ``CorruptRecordError``, and the stored data stay unchanged. ``StateLimits`` limits the size of the goals.
 
     Attributes:
         active: The active goal, or None.
-        archive: The last ended goals, oldest first: at most 10, and together at most 6,000 tokens.
+        archive: The last ended goals, oldest first.
         total: Number of goals set so far.
     """
 
@@ -265,7 +263,7 @@ class GoalsLayer(Layer):
 
         Args:
             text: Description of the goal, truncated to 300 characters.
-            context: Background for the goal; the last 2,000 characters are kept.
+            context: Background for the goal; by default, the last 2,000 characters are kept.
 
         Raises:
             ValueError: ``text`` is empty.
@@ -277,7 +275,7 @@ class GoalsLayer(Layer):
             self.active = goal = Goal(
                 id=self.total,
                 text=shorten_line(text, 300),
-                context=context[-MOST_CONTEXT:],
+                context=context[-self._store.limits.goal_context_characters :],
                 started_at=self._store.wall(),
             )
         return goal
@@ -293,11 +291,13 @@ class GoalsLayer(Layer):
             return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
-        kept = [*self.archive, self.goal().archived(status, outcome)][-MOST_GOALS:]
-        while len(kept) > 1 and sum(map(part_tokens, kept)) > ARCHIVES_TOKENS:
+        limits = self._store.limits
+        ended = self.goal().archived(status, outcome, failed_kept=limits.failed_subtasks_kept)
+        kept = [*self.archive, ended]
+        while len(kept) > limits.goals_kept or (len(kept) > 1 and sum(map(part_tokens, kept)) > limits.goal_archive_tokens):
             del kept[0]
         self.active, self.archive = None, tuple(kept)
-        return kept[-1]
+        return ended
 
     def add_finding(self, text: str) -> None:
         """Add a finding to the active goal, unless no goal is active or the goal has the finding already."""
@@ -375,30 +375,27 @@ class GoalsLayer(Layer):
             self.reduce()
 
     def reduce(self) -> None:
-        """Reduce the goals to 12,000 tokens.
+        """Reduce the goals to ``StateLimits.goal_tokens``.
 
         The oldest archived goals are dropped first, then the context, then the results of subtasks.
 
         Raises:
             StateError: The texts of the active goal alone exceed the limit.
         """
-        while self.archive and part_tokens(self) > SESSION_TOKENS:
+        limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
+        while self.archive and part_tokens(self) > limit:
             self.archive = self.archive[1:]
-        if self.active is not None and part_tokens(self) > SESSION_TOKENS:
+        if self.active is not None and part_tokens(self) > limit:
             subtasks = {id_: each.replaced(result="") for id_, each in self.active.subtasks.items()}
             self.active = self.active.replaced(context="")
-            if part_tokens(self) > SESSION_TOKENS:
+            if part_tokens(self) > limit:
                 self.active = self.active.replaced(subtasks=subtasks)
         tokens = part_tokens(self)
-        if tokens > SESSION_TOKENS:
-            raise StateError(
-                f"the goal and its subtasks exceed {SESSION_TOKENS} tokens; complete the goal or shorten its texts"
-            )
-        if tokens > WARN_TOKENS and not self._warned:
-            logger.warning(
-                "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, SESSION_TOKENS
-            )
-        self._warned = tokens > WARN_TOKENS
+        if tokens > limit:
+            raise StateError(f"the goal and its subtasks exceed {limit} tokens; complete the goal or shorten its texts")
+        if tokens > warn_from and not self._warned:
+            logger.warning("tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, limit)
+        self._warned = tokens > warn_from
 
     # Events of a turn; they do not raise
 
@@ -423,12 +420,13 @@ class GoalsLayer(Layer):
             raw_characters=goal.raw_characters + size,
             tools={**goal.tools, name: (calls + 1, failures + (not done.ok))},
             errors=goal.errors if done.ok else counted(goal.errors, error_pattern(error) or "failed"),
-            recent=(*goal.recent, done)[-MOST_RECENT:],
+            recent=(*goal.recent, done)[-self._store.limits.executions_kept :],
         )
 
     def keep_within_caps(self) -> None:
         """Reduce the stored goals to their token limit at the end of a turn."""
-        if self._store.size(self) > SESSION_TOKENS // 2:  # a character has at most 2 tokens
+        limit = self._store.limits.goal_tokens
+        if self._store.size(self) > limit // 2:  # a character has at most 2 tokens
             with self._store.lock:
                 before = self.values()
                 try:
@@ -436,7 +434,7 @@ class GoalsLayer(Layer):
                 except StateError:
                     self.restore(before)  # dropping parts was in vain
                     if not self._warned:
-                        logger.warning("cap=<%d> | the active goal alone exceeds the size limit", SESSION_TOKENS)
+                        logger.warning("cap=<%d> | the active goal alone exceeds the size limit", limit)
                     self._warned = True
 
 

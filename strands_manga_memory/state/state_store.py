@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 from strands import Agent
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.arguments import whole
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.scope import ConversationScope
@@ -29,6 +30,38 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StateLimits:
+    """Limits of an agent's goals and steps.
+
+    Args:
+        goal_tokens: Estimated tokens of the active goal and the archived goals together.
+        goal_warn_tokens: Tokens of all goals from which a warning is logged.
+        goal_archive_tokens: Tokens of the archived goals.
+        goals_kept: Number of archived goals. 0: goals that end are not archived.
+        executions_kept: Number of the active goal's last tool calls that are kept one by one; older ones are only counted.
+        failed_subtasks_kept: Number of failed subtasks in the archive record of a goal.
+        goal_context_characters: Characters of a goal's context, of which the end is kept.
+        steps_kept: Number of tool calls of a task, and of its other steps.
+
+    Raises:
+        ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
+    """
+
+    goal_tokens: int = 12_000
+    goal_warn_tokens: int = 10_000
+    goal_archive_tokens: int = 6_000
+    goals_kept: int = 10
+    executions_kept: int = 20
+    failed_subtasks_kept: int = 5
+    goal_context_characters: int = 2_000
+    steps_kept: int = 100
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            whole(limit.name, getattr(self, limit.name), least=0 if limit.name == "goals_kept" else 1)
 
 
 class Part(BaseModel):
@@ -176,6 +209,7 @@ class StateStore:
         intents: Slots of each intent, keyed by the intent's name.
         clock: Monotonic seconds.
         wall: Seconds since 1970.
+        limits: Limits of the goals and steps.
     """
 
     def __init__(
@@ -185,8 +219,9 @@ class StateStore:
         intents: Mapping[str, tuple[Any, ...]],
         clock: Callable[[], float],
         wall: Callable[[], float],
+        limits: StateLimits,
     ) -> None:
-        self.types, self.intents, self.clock, self.wall = types, intents, clock, wall
+        self.types, self.intents, self.clock, self.wall, self.limits = types, intents, clock, wall, limits
         self.lock = threading.RLock()
         self.writes = self.revision = 0
         self.agent_id = ""

@@ -32,9 +32,6 @@ from strands_manga_memory.telemetry import TOOL_LOOP
 
 logger = logging.getLogger(__name__)
 
-MOST_STEPS = 100
-"""Maximum number of tool calls of a task, and of its other steps."""
-
 MOST_FINDINGS = 50
 MOST_ALIKE = 3
 """Number of calls with equal arguments and results in one task that count as a loop."""
@@ -174,7 +171,7 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last 100 tool calls and the last 100 other steps, keyed by id, oldest first.
+        steps: The last 100 tool calls and the last 100 other steps, keyed by id, oldest first. ``StateLimits`` has the number.
         dropped: Number of steps that were dropped.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by the name of the tool; for a step without a tool, by its text without numbers
@@ -186,7 +183,7 @@ class TaskState:
     """
 
     def __init__(self, store: StateStore, budget_ms: float) -> None:
-        self._lock, self._clock = store.lock, store.clock
+        self._lock, self._clock, self._steps_kept = store.lock, store.clock, store.limits.steps_kept
         self._goals = store.get(GoalsLayer)
         self.budget_ms = budget_ms
         self.timed_out: set[str] = set()
@@ -416,7 +413,7 @@ class TaskState:
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
         alike = [each for each in self.steps.values() if (each.kind is StepKind.TOOL) == (step.kind is StepKind.TOOL)]
-        if len(alike) > MOST_STEPS:
+        if len(alike) > self._steps_kept:
             oldest = next((each for each in alike if each.status not in _OPEN), alike[0])
             del self.steps[oldest.id]
             self._undo.pop(oldest.id, None)

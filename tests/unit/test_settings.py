@@ -12,6 +12,7 @@ from strands.tools.mcp import MCPClient
 from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
 from strands_manga_memory.assembly.settings import rows, takes, variable
 from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.state import StateLimits
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.testing import ScriptedModel
 from tests import settings_page
@@ -45,6 +46,14 @@ BAD: dict[str, list[str]] = {
     "recall": ["perhaps"],
     "recall_tokens": ["0", "all"],
     "task_state": ["some"],
+    "goal_tokens": ["0", "99", "1.5"],
+    "goal_warn_tokens": ["0", "many"],
+    "goal_archive_tokens": ["0"],
+    "goals_kept": ["-1", "1001", "true"],
+    "executions_kept": ["0"],
+    "failed_subtasks_kept": ["0", "51"],
+    "goal_context_characters": ["0"],
+    "steps_kept": ["0", "1e9"],
     "pii_actions": ["refuse", "card", "card=shred", "cards=refuse", "card=refuse=redact", "card=refuse,"],
     "retention_days": ["30", "fact=0", "fact=for ever", "preference=30", "facts=30", "fact=nan", "fact=36501"],
     "breaker_users": ["0", "1001"],
@@ -149,6 +158,9 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         "recall": "true",
         "recall_tokens": "150",
         "task_state": "true",
+        "goal_tokens": "9000",
+        "goals_kept": "0",
+        "steps_kept": "7",
         "pii_actions": "card=refuse, email=redact",
         "retention_days": "interaction_summary=10,feedback=20",
         "breaker_users": "4",
@@ -160,7 +172,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     assert (manager.trigger_tokens, manager.trigger_turns, manager.keep_recent_turns) == (2_000, 6, 2)
     assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
     assert parts["HistoryRecall"].max_tokens == 150
-    assert "StateCoordinator" in parts
+    assert parts["StateCoordinator"].layers.limits == StateLimits(goal_tokens=9_000, goals_kept=0, steps_kept=7)
     other: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="t", recall=False, task_state=False, max_turns=5)
     assert {type(each).__name__ for each in other["plugins"]} == {"UserContext"}
     assert other["conversation_manager"].trimmer.max_turns == 5
@@ -198,7 +210,9 @@ def test_the_readme_has_the_table_of_all_settings() -> None:
     assert settings_page.variables() in GUIDE.read_text(encoding="utf-8")
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
-            assert re.search(r"(seconds|tokens|turns|messages|failures|users|days)$", takes(name))
+            assert re.search(
+                r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps)$", takes(name)
+            )
 
 
 def test_the_settings_page_is_written_from_the_declarations() -> None:

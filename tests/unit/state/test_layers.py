@@ -23,12 +23,13 @@ from strands_manga_memory.state import (
     Origin,
     Phase,
     StateCoordinator,
+    StateLimits,
     StepStatus,
     Subtask,
     TaskStep,
 )
 from strands_manga_memory.state.dialogue import MOVES
-from strands_manga_memory.state.goals import ARCHIVES_TOKENS, OTHER_TOOLS, Execution, part_tokens
+from strands_manga_memory.state.goals import OTHER_TOOLS, Execution, part_tokens
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 # Phases and slots
@@ -360,9 +361,53 @@ def test_a_new_goal_archives_the_one_before_and_the_caps_hold() -> None:
         goals.add_finding("発見" * 100)
     assert len(goals.archive) <= 10
     assert goals.archive[-1].status is GoalStatus.SUPERSEDED
-    assert sum(map(part_tokens, goals.archive)) <= ARCHIVES_TOKENS
+    assert sum(map(part_tokens, goals.archive)) <= 6_000
     assert part_tokens(goals) <= 12_000
     assert goals.goal().id == 30
+
+
+def test_limits_of_goals_and_steps_can_be_set(caplog: pytest.LogCaptureFixture) -> None:
+    limits = StateLimits(
+        goal_tokens=1_000,
+        goal_warn_tokens=200,
+        goal_archive_tokens=100,
+        goals_kept=2,
+        executions_kept=3,
+        failed_subtasks_kept=1,
+        goal_context_characters=4_000,
+        steps_kept=2,
+    )
+    state = StateCoordinator(limits=limits)
+    goals = state.goals
+    goals.set("find it", context="word " * 800)
+    assert goals.goal().context == "word " * 800
+    call(goals, 9)
+    assert len(goals.goal().recent) == 3
+    for id_ in ("a", "b"):
+        goals.add_subtask(id_, id_)
+        goals.fail_subtask(id_, "closed")
+        state.task.record("reasoning", id_)
+        state.task.record("reasoning", "again")
+    assert len(state.task.steps) == 2
+    assert len(goals.complete().failed) == 1
+    for number in range(4):
+        goals.set(f"goal {number}")
+        goals.complete()
+    assert [each.text for each in goals.archive] == ["goal 2", "goal 3"]
+    goals.set("big", context="word " * 160)
+    assert "cap=<1000> | the goals of the session are close" in caplog.text
+    assert state.stats()["caps"] == {"session": 1_000, "warning": 200, "archives": 100}
+    with pytest.raises(ValueError, match="executions_kept must be a positive whole number, got 0"):
+        StateLimits(executions_kept=0)
+
+
+def test_without_an_archive_a_goal_that_ends_is_returned_and_dropped() -> None:
+    goals = StateCoordinator(limits=StateLimits(goals_kept=0)).goals
+    goals.set("one")
+    goals.set("two")
+    assert goals.complete("found").outcome == "found"
+    assert goals.archive == ()
+    assert list(goals.lines()) == []
 
 
 def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
