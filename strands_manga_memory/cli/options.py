@@ -43,10 +43,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
-def settings_of(*, hot: str | None = None, durable: str | None = None, users: str | None = None) -> MangaMemorySettings:
-    """Return the settings from command options and environment variables. An option overrides its variable."""
-    given: dict[str, Any] = {"hot_url": hot, "durable_url": durable, "users_url": users}
-    return MangaMemorySettings.from_env(**{name: value for name, value in given.items() if value is not None})
+def settings_of(**options: Any) -> MangaMemorySettings:
+    """Return the settings from command options and environment variables.
+
+    Args:
+        options: Settings, such as ``hot_url``, that override their variables. None: the option was not given.
+    """
+    return MangaMemorySettings.from_env(**{name: value for name, value in options.items() if value is not None})
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
@@ -56,15 +59,32 @@ def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
     return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]
 
 
-def opened(settings: MangaMemorySettings, codec: str | None = None) -> MangaMemory:
-    """Open the stores of the settings without creating tables."""
-    kept: dict[str, Any] = {} if codec is None else {"codec": codec_of(codec)}
-    return MangaMemory.from_settings(settings, create_tables=False, **kept)
+def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
+    """Open the stores of a deployment without creating tables.
+
+    Args:
+        codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
+        options: Settings that override their environment variables, as in ``settings_of``.
+    """
+    return MangaMemory.from_settings(settings_of(**options), create_tables=False, codec=codec_of(codec))
+
+
+def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
+    """Return the session that the arguments of a command name.
+
+    Raises:
+        BadParameter: A tenant is given without a user.
+    """
+    if user is not None:
+        return ConversationScope(user, session, tenant=tenant)
+    if tenant is not None:
+        raise typer.BadParameter("--tenant needs --user")
+    return session
 
 
 @contextmanager
-def open_session(
-    session: str, user: str | None, tenant: str | None, agent: str | None, *, codec: str | None, **urls: str | None
+def open_conversation(
+    session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
 ) -> Iterator[tuple[TieredSessionManager, str]]:
     """Open the stores of a session, yield its session manager and agent id, and close the stores at the end.
 
@@ -73,16 +93,15 @@ def open_session(
         user: User of the session; None for a session without a user.
         tenant: Tenant of the user.
         agent: Agent id; None for the only agent of the session.
-        codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
-        urls: URLs of the stores, as ``hot`` and ``durable``.
+        options: Arguments of ``open_memory``.
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
         ValueError: The session has no such agent.
     """
-    memory = opened(settings_of(**urls), codec)
-    try:
-        manager = memory.session(session if user is None else ConversationScope(user, session, tenant=tenant))
+    target = target_of(session, user, tenant)
+    with open_memory(**options) as memory:
+        manager = memory.session(target)
         agents = manager.agents()
         if agent is None and len(agents) > 1:
             raise typer.BadParameter(f"the session has several agents: choose one with --agent: {', '.join(agents)}")
@@ -91,8 +110,6 @@ def open_session(
             hint = f"its agents are {', '.join(agents)}" if agents else "does it belong to a user (--user)?"
             raise ValueError(f"there is no session {session!r:.80}{who} with this agent in these tiers; {hint}")
         yield manager, agent or agents[0]
-    finally:
-        memory.close()
 
 
 def loaded(name: str) -> Any:

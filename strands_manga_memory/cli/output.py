@@ -7,13 +7,13 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -24,13 +24,16 @@ FAILED, USAGE, UNAVAILABLE = 1, 2, 3
 _WHOLE = 24
 """Columns up to which a cell is not folded."""
 
-messages = Console(stderr=True, highlight=False)
+_literal_console = partial(Console, highlight=False, markup=False, emoji=False)
+"""Creates a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich would replace."""
+
+messages = _literal_console(stderr=True)
 """Console that writes progress and messages to standard error."""
 
 
 def console() -> Console:
     """Return a console that writes to standard output, with the current width of the terminal."""
-    return Console(highlight=False)
+    return _literal_console()
 
 
 def print_json(value: Any) -> None:
@@ -58,7 +61,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
             min_width=longest if longest <= _WHOLE else None,
         )
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*map(str, row))
     console().print(table)
 
 
@@ -71,13 +74,13 @@ def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold", min_width=_WHOLE)
     for line in lines:
-        table.add_row(*(Text(part) if isinstance(part, str) else part for part in line))
+        table.add_row(*line)
     console().print(table)
 
 
 def print_error(error: str) -> None:
     """Print an error on standard error."""
-    messages.print(f"error: {error}", markup=False, soft_wrap=not messages.is_terminal)
+    messages.print(f"error: {error}", soft_wrap=not messages.is_terminal)
 
 
 @contextmanager
@@ -111,7 +114,7 @@ def write_private_file(path: Path, data: bytes) -> None:
 def print_unchecked(not_looked_at: Sequence[str]) -> bool:
     """Print the names of stores that were not checked, and return whether there are any."""
     for place in not_looked_at:
-        messages.print(f"not checked: {place}", markup=False)
+        messages.print(f"not checked: {place}")
     return bool(not_looked_at)
 
 

@@ -74,7 +74,7 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, ordered by tenant and user id.
+        users: Entries of the page, in the order of their percent-encoded ids.
         next: Value of the argument ``after`` for the next page; None on the last page.
     """
 

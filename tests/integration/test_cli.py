@@ -375,11 +375,13 @@ def test_users_and_their_sessions_are_listed(url: str, capsys: Any, monkeypatch:
     held(url, user="u1", session="s2", turns=1)
     held(url, user="日本", session="s1", turns=1)
     assert told(capsys, "users", "--durable", url) == [
-        {"tenant": None, "user": "u1", "sessions": 2},
-        {"tenant": None, "user": "日本", "sessions": 1},
+        {"tenant": None, "user_id": "u1", "sessions": 2},
+        {"tenant": None, "user_id": "日本", "sessions": 1},
     ]
     found = told(capsys, "sessions", "u1", "--durable", url)
-    assert [(each["session"], each["agent"], each["turns"]) for each in found] == [("s2", "default", 1), ("s1", "default", 2)]
+    listed = [(each["session_id"], each["agents"], each["turns"]) for each in found]
+    assert listed == [("s2", ["default"], 1), ("s1", ["default"], 2)]
+    assert found[0]["title"].startswith("My favourite genre is horror")
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["sessions", "u1", "--durable", url]) == 0
     assert run(["users", "--durable", url]) == 0
@@ -442,6 +444,31 @@ def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeyp
     assert max(map(cell_len, printed.splitlines())) <= 40
     assert "1,234,567" in printed
     assert " word " in printed
+
+
+@pytest.mark.parametrize(
+    "command", [["inspect", "s1"], ["history", "s1"], ["rewind", "s1", "0", "-y"], ["delete-session", "s1", "-y"]]
+)
+def test_a_tenant_without_a_user_is_refused(command: list[str], url: str, capsys: Any) -> None:
+    with MangaMemory.open(durable=url) as memory:
+        agent = Agent(model=ScriptedModel(["ok"]), callback_handler=None, session_manager=memory.session("s1"))
+        agent("hello")
+    assert run([*command, "--tenant", "t1", "--durable", url]) == 2
+    assert "--tenant needs --user" in capsys.readouterr().err
+    with MangaMemory.open(durable=url) as memory:
+        assert len(list(memory.session("s1").history("default"))) == 2
+
+
+def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    held(url, user="[b]key", session="key", turns=1)
+    assert run(["inspect", "t:key:s", "--durable", url]) == 1
+    assert "'t:key:s'" in capsys.readouterr().err
+    assert run(["inspect", "key", "--user", "[b]key", "--durable", url]) == 0
+    assert run(["users", "--durable", url]) == 0
+    printed = capsys.readouterr().out
+    assert "%5Bb%5Dkey:key/A:default" in printed
+    assert "[b]key" in printed
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ def _print(workload: Workload, found: Cost, plan: CapacityPlan, preset: str) -> 
     ]
     print_table("Capacity at the peak", ("quantity", "value"), table, right=(1,))
     for limit in plan.limits:
-        console().print(f"limit: {limit}", markup=False)
+        console().print(f"limit: {limit}")
     for assumption in ASSUMPTIONS:
-        console().print(f"assumption: {assumption}", markup=False, style="dim")
+        console().print(f"assumption: {assumption}", style="dim")
 
 
 def _print_differences(workload: Workload) -> None:

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, opened, settings_of
+from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, open_memory, target_of
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
@@ -30,7 +30,8 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """Show the stored data of a session: tiers, history size, kept or evicted messages, entities, tools. Read-only."""
-    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
+    target_of(session, user, tenant)
+    with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
         stores: dict[str, Any] = {"hot": memory.hot, "durable": memory.durable, "codec": memory.codec}
         ttl = memory.settings.ttl_policy()
@@ -42,12 +43,12 @@ def inspect(
             _print(each, last)
     if not found:
         who = "" if user is None else f" of {user!r}"
-        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?", markup=False)
+        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?")
     return 0 if found else FAILED
 
 
 def _print(found: Inspection, last: int) -> None:
-    console().rule(escape(found.conversation), align="left")
+    console().rule(Text(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
     console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
     kept = sum(message.outcome != "left" for message in found.messages)
@@ -73,8 +74,8 @@ def _print(found: Inspection, last: int) -> None:
             message.act,
             f"{message.score:.2f}",
             f"{message.tokens:,}",
-            f"[{_OUTCOME_STYLES[message.outcome]}]{message.outcome}[/]",
-            escape(" ".join(message.text.split())[:200]),
+            Text(message.outcome, _OUTCOME_STYLES[message.outcome]),
+            " ".join(message.text.split())[:200],
         )
     console().print(table)
     if len(found.messages) > last:

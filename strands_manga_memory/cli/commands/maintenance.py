@@ -22,7 +22,7 @@ from strands_manga_memory.cli.options import (
     Users,
     codec_of,
     loaded,
-    opened,
+    open_memory,
     settings_of,
 )
 from strands_manga_memory.cli.output import FAILED, advance, console, messages, print_json, print_lines, print_table, progress
@@ -52,7 +52,7 @@ def doctor(
     if model is not None and window is None:
         window = loaded(model).context_window_limit
     found: list[Finding] = []
-    settings = settings_of(hot=hot, durable=durable, users=users)
+    settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
     with progress("checks") as shown:
         for finding in diagnose(settings, window=window, codec=codec_of(codec)):
             found.append(finding)
@@ -90,7 +90,7 @@ def bench(
     The results depend on your machine and network. The conversations are deleted at the end. Benchmarks that compare
     results with fixed limits are in the package's repository: ``python -m tests.benchmarks``.
     """
-    memory = opened(settings_of(hot=hot, durable=durable).model_copy(update={"telemetry": True}))
+    memory = open_memory(hot_url=hot, durable_url=durable, telemetry=True)
     memory.durable.create_if_missing()
     recorder.stats()
     user = f"bench-{uuid.uuid4().hex}"
@@ -160,7 +160,7 @@ def sweep(
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-    memory = opened(settings_of(hot=hot, durable=durable, users=users), codec)
+    memory = open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec)
     sweeper = memory.sweeper(None if model is None else loaded(model))
     try:
         while True:
@@ -170,7 +170,7 @@ def sweep(
             except StoreUnavailableError as error:
                 if not loop:
                     raise
-                messages.print(f"a store is unavailable, retrying: {error}", markup=False)
+                messages.print(f"a store is unavailable, retrying: {error}")
                 finished = 0
             seconds = time.monotonic() - start
             if as_json:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,16 +19,12 @@ from strands_manga_memory.cli.options import (
     Tenant,
     User,
     Yes,
-    open_session,
-    opened,
-    settings_of,
+    open_conversation,
+    open_memory,
+    target_of,
 )
 from strands_manga_memory.cli.output import confirmed, messages, print_json, print_lines, print_table
-from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.ops.inspection import display_text
-from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.user_data import list_users
-from strands_manga_memory.user_data.erasure import sessions_of
 
 
 def sessions(
@@ -37,42 +34,30 @@ def sessions(
     durable: Durable = None,
     codec: CodecName = None,
     as_json: Json = False,
-) -> int:
-    """List the sessions of a user: agents, turns, time of the last message. Nothing is changed."""
-    found: list[dict[str, Any]] = []
-    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
-        for scope in sessions_of(memory.durable, Owner(user, tenant)):
-            manager = memory.session(scope)
-            for agent in manager.agents():
-                about = manager.metadata(agent)
-                turns, last = about["turn_count"], about["last_activity"]
-                found.append({"session": scope.session_id, "agent": agent, "turns": turns, "last": last})
-    found.sort(key=lambda each: -(each["last"] or 0.0))
+) -> None:
+    """List the sessions of a user: agents, turns, time of the last message, first words. Nothing is changed."""
+    with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
+        found = memory.sessions(user, tenant=tenant, limit=sys.maxsize).sessions
     if as_json:
-        print_json(found)
+        print_json([asdict(line) for line in found])
     elif found:
-        rows = [(each["session"], each["agent"], each["turns"], _at(each["last"])) for each in found]
-        print_table(f"Sessions of {user}", ("session", "agent", "turns", "last message, UTC"), rows, right=(2,))
+        rows = [(line.session_id, ", ".join(line.agents), line.turns, _at(line.last_used), line.title) for line in found]
+        print_table(f"Sessions of {user}", ("session", "agents", "turns", "last message, UTC", "first words"), rows, right=(2,))
     else:
-        messages.print(
-            f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant (--tenant)?", markup=False
-        )
-    return 0
+        messages.print(f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant (--tenant)?")
 
 
-def users(durable: Durable = None, as_json: Json = False) -> int:
+def users(durable: Durable = None, as_json: Json = False) -> None:
     """List the users who have sessions, with tenants and numbers of sessions. Sessions without a user are left out."""
-    with opened(settings_of(durable=durable)) as memory:
-        listed = list_users(memory.durable, limit=sys.maxsize, after=None).users
-    found = sorted(listed, key=lambda line: (line.tenant or "", line.user_id))
+    with open_memory(durable_url=durable) as memory:
+        found = sorted(memory.users(limit=sys.maxsize).users, key=lambda line: (line.tenant or "", line.user_id))
     if as_json:
-        print_json([{"tenant": line.tenant, "user": line.user_id, "sessions": line.sessions} for line in found])
+        print_json([asdict(line) for line in found])
     elif found:
         rows = [(line.tenant or "", line.user_id, line.sessions) for line in found]
         print_table("Users", ("tenant", "user", "sessions"), rows, right=(2,))
     else:
-        messages.print("there are no users in this durable tier", markup=False)
-    return 0
+        messages.print("there are no users in this durable tier")
 
 
 def _at(seconds: float | None) -> str:
@@ -92,7 +77,7 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the last messages of a conversation with their turns, or an earlier page. Nothing is changed."""
-    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
         page = manager.history_page(agent_id, limit=limit, after=after)
     if as_json:
         print_json({"records": page.records, "next": page.next})
@@ -109,7 +94,7 @@ def history(
         ]
     )
     if page.next is not None:
-        messages.print(f"earlier messages: --after {page.next}", markup=False)
+        messages.print(f"earlier messages: --after {page.next}")
 
 
 def fork(
@@ -125,12 +110,12 @@ def fork(
     as_json: Json = False,
 ) -> None:
     """Begin a new session with the first turns of another one, which does not change."""
-    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
         manager.fork(at_turn, session_id=to, agent_id=agent_id)
     if as_json:
         print_json({"session": to, "agent": agent_id, "turns": at_turn})
     else:
-        messages.print(f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}", markup=False)
+        messages.print(f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}")
 
 
 def rewind(
@@ -146,13 +131,13 @@ def rewind(
     as_json: Json = False,
 ) -> None:
     """Let a conversation go back to the end of an earlier turn, and delete its later turns."""
-    with open_session(session, user, tenant, agent, hot=hot, durable=durable, codec=codec) as (manager, agent_id):
+    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
         confirmed(f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.", yes=yes)
         manager.rewind(at_turn, agent_id=agent_id)
     if as_json:
         print_json({"session": session, "agent": agent_id, "turns": at_turn})
     else:
-        messages.print(f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now", markup=False)
+        messages.print(f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now")
 
 
 def delete_session(
@@ -166,10 +151,9 @@ def delete_session(
     as_json: Json = False,
 ) -> None:
     """Delete a session with the conversations of all its agents. Memories of the user stay. It can be repeated."""
-    if tenant is not None and user is None:
-        raise typer.BadParameter("--tenant needs --user")
-    with opened(settings_of(hot=hot, durable=durable), codec) as memory:
-        manager = memory.session(session if user is None else ConversationScope(user, session, tenant=tenant))
+    target = target_of(session, user, tenant)
+    with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
+        manager = memory.session(target)
         agents = manager.agents()
         confirmed(f"Delete session {session!r}? This cannot be undone.", yes=yes)
         if user is None:
@@ -179,6 +163,6 @@ def delete_session(
     if as_json:
         print_json({"session": session, "agents": agents})
     elif agents:
-        messages.print(f"session {session!r} is deleted; agents: {', '.join(agents)}", markup=False)
+        messages.print(f"session {session!r} is deleted; agents: {', '.join(agents)}")
     else:
-        messages.print(f"no agent had a conversation in {session!r}; does it belong to a user (--user)?", markup=False)
+        messages.print(f"no agent had a conversation in {session!r}; does it belong to a user (--user)?")

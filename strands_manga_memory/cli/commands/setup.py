@@ -27,7 +27,7 @@ def init_table(
     as_json: Json = False,
 ) -> None:
     """Create missing tables, indexes and TTL settings."""
-    urls = _table_urls(settings_of(durable=durable, users=users))
+    urls = _table_urls(settings_of(durable_url=durable, users_url=users))
     if print_:
         print(cloudformation_yaml(*(_named(schema, url) for schema, url in urls.items())), end="")  # noqa: T201
         return
@@ -42,7 +42,7 @@ def init_table(
         print_json({"tables": made})
         return
     for entry in made:
-        messages.print(f"{entry['table']} exists: {entry['url']}", markup=False)
+        messages.print(f"{entry['table']} exists: {entry['url']}")
 
 
 def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
@@ -76,7 +76,7 @@ def permissions(
     setup: Annotated[bool, typer.Option("--setup", help="Include the permissions to create the tables.")] = False,
 ) -> None:
     """Print the least permissions that a worker needs."""
-    settings = settings_of(hot=hot, durable=durable, users=users)
+    settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
     if print_ is Kind.ACL:
         is_cluster = "+cluster" in settings.hot_url.partition("://")[0]
         print(redis_acl(user, prefix=redis_prefix(settings.hot_url), cluster=is_cluster))  # noqa: T201

@@ -32,7 +32,7 @@ def ttl_advice(
     if synthetic is not None:
         gaps = synthetic_gaps(synthetic)
     else:
-        table = open_table(settings_of(durable=durable).durable_url)
+        table = open_table(settings_of(durable_url=durable).durable_url)
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
         table.close()
     if not gaps.total:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,7 @@ from strands_manga_memory.cli.options import (
     Tenant,
     Users,
     Yes,
-    opened,
-    settings_of,
+    open_memory,
     unnamed_hot_tier,
 )
 from strands_manga_memory.cli.output import (
@@ -52,12 +51,12 @@ def export(
     Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as ``not_looked_at`` and such
     records as ``unreadable``.
     """
-    settings = settings_of(hot=hot, durable=durable, users=users)
-    memory = opened(settings, codec)
-    with messages.status(f"reading the data of {user!r}"):
-        found: dict[str, Any] = memory.export_user(user, tenant=tenant)
-    memory.close()
-    found["not_looked_at"] += unnamed_hot_tier(settings)
+    with (
+        open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
+        messages.status(f"reading the data of {user!r}"),
+    ):
+        found = memory.export_user(user, tenant=tenant)
+    found["not_looked_at"] += unnamed_hot_tier(memory.settings)
     left_out = [*found["not_looked_at"], *(f"record {name} cannot be read" for name in found["unreadable"])]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
     data = text.encode("utf-8", "backslashreplace")  # lone surrogates become escapes, which JSON accepts
@@ -65,7 +64,7 @@ def export(
         print(data.decode())  # noqa: T201
         return FAILED if print_unchecked(left_out) else 0
     write_private_file(out, data + b"\n")
-    messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}", markup=False)
+    messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}")
     return FAILED if print_unchecked(left_out) else 0
 
 
@@ -87,7 +86,10 @@ def import_(
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f"{source} is not an export: {error}") from error
     confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
-    with opened(settings_of(hot=hot, durable=durable, users=users), codec) as memory, progress("conversations") as shown:
+    with (
+        open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
+        progress("conversations") as shown,
+    ):
         _create_missing_tables(memory)
         report = import_user(exported, memory, progress=lambda _: advance(shown))
         status = FAILED if report.left_out and memory.memories is None else 0
@@ -96,12 +98,12 @@ def import_(
         return status
     messages.print(f"{report.conversations} conversations, {report.messages} messages, {report.memories} memories were stored")
     for name in report.skipped:
-        messages.print(f"exists already, not changed: {name}", markup=False)
+        messages.print(f"exists already, not changed: {name}")
     for name in report.ended:
-        messages.print(f"deleted or expired in this deployment, not stored: {name}", markup=False)
+        messages.print(f"deleted or expired in this deployment, not stored: {name}")
     if report.left_out:
         why = "no memory table is set (--users true)" if status else "the user was deleted in this deployment"
-        messages.print(f"memories not stored, {why}: {report.left_out}", markup=False)
+        messages.print(f"memories not stored, {why}: {report.left_out}")
     return status
 
 
@@ -128,18 +130,18 @@ def forget_user(
 
     Exits with 1 if data is left or a store was not checked.
     """
-    settings = settings_of(hot=hot, durable=durable, users=users)
     confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
-    memory = opened(settings)
-    with progress("conversations deleted") as shown:
+    with (
+        open_memory(hot_url=hot, durable_url=durable, users_url=users) as memory,
+        progress("conversations deleted") as shown,
+    ):
         report = memory.forget_user(user, tenant=tenant, progress=lambda _: advance(shown))
-    memory.close()
-    unnamed = unnamed_hot_tier(settings)
+    unnamed = unnamed_hot_tier(memory.settings)
     not_looked_at = [*report.not_looked_at, *unnamed]
     if as_json:
         print_json({**asdict(report), "complete": report.complete and not unnamed, "not_looked_at": not_looked_at})
     else:
         print_table(f"Deleted of {user}", ("item", "count"), list(report.counts.items()), right=(1,))
     for name in report.left:
-        messages.print(f"left: {name}", markup=False)
+        messages.print(f"left: {name}")
     return FAILED if print_unchecked(not_looked_at) or report.left else 0
