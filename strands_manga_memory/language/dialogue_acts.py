@@ -40,8 +40,10 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 
 
 _ROLES = ("user", "assistant")
-_ENGLISH_RULES = {role: tuple(rule for rule in EN.rules("acts") if rule.role == role) for role in _ROLES}
-_JAPANESE_RULES = {role: tuple(rule for rule in JA.rules("acts") if rule.role == role) for role in _ROLES}
+_RULES = [pack.rules("acts") for pack in (EN, JA)]
+_ENGLISH_RULES, _JAPANESE_RULES = (
+    {role: tuple(rule for rule in rules if rule.role == role) for role in _ROLES} for rules in _RULES
+)
 _CUE = re.compile(r"[a-z']+")
 _DIGIT = re.compile(r"[0-9]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
@@ -232,7 +234,7 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
 _TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for pack in load_packs() for rule in pack.rules("acts") if rule.revokes_instruction)
+_REVOCATIONS = tuple(rule.pattern for rules in _RULES for rule in rules if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:

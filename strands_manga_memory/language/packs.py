@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
@@ -47,40 +46,40 @@ class Rule:
     unless: str = ""
 
 
-if TYPE_CHECKING:
+class Section:
+    """Patterns of one section of a language pack, as attributes. A pattern is compiled at its first use."""
 
-    class _Section:
-        def __getattr__(self, name: str) -> re.Pattern[str]: ...
+    def __init__(self, pack: LanguagePack, entries: dict[str, dict[str, Any]]) -> None:
+        self._pack = pack
+        self._entries = entries
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        if name.startswith("_") or name not in self._entries:
+            raise AttributeError(name)
+        pattern = self._pack.compile(self._entries[name])
+        setattr(self, name, pattern)  # so that the next use finds it
+        return pattern
 
 
 class LanguagePack:
-    """Compiled patterns and word lists of one language.
+    """Patterns and word lists of one language.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of the section ``replies``.
 
     Args:
         data: Parsed content of the pack's file.
-
-    Raises:
-        KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does not define.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.code: str = data["code"]
         self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
         self._data = data
-        self._rules = {table: tuple(map(self._rule, data.get(table, ()))) for table in TABLES}
-        self.patterns = {
-            f"{section}.{name}": self.compile(entry)
-            for section, entries in data.get("patterns", {}).items()
-            for name, entry in entries.items()
-        }
         for section, entries in data.get("patterns", {}).items():
-            setattr(self, section, SimpleNamespace(**{name: self.patterns[f"{section}.{name}"] for name in entries}))
+            setattr(self, section, Section(self, entries))
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, section: str) -> _Section: ...
+        def __getattr__(self, section: str) -> Section: ...
 
     def words(self, name: str) -> frozenset[str]:
         """Return the word list with the name ``section.name``.
@@ -101,19 +100,26 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Return the rules of a table, in the order of the file. Empty if the pack has no such table.
-
-        Raises:
-            KeyError: ``table`` is not in ``TABLES``.
-        """
-        return self._rules[table]
+        """Compile and return the rules of a table (one of ``TABLES``), in the order of the file. Empty without such a table."""
+        return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the patterns of an entry to one regular expression."""
-        flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
-        for letter in entry.get("flags", ""):
-            flags |= _FLAGS[letter]
-        return re.compile("|".join(map(self._expand, entry["any"])), flags)
+        """Compile the patterns of an entry to one regular expression.
+
+        Raises:
+            KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does not define.
+        """
+        return re.compile(self.source(entry), _flags(entry))
+
+    def source(self, entry: dict[str, Any]) -> str:
+        """Return the source of a regular expression that matches wherever a pattern of an entry matches."""
+        return "|".join(map(self._expand, entry["any"]))
+
+    def entry(self, name: str) -> dict[str, Any] | None:
+        """Return the data of the pattern ``section.name``. None if the pack has no such pattern."""
+        section, _, pattern = name.partition(".")
+        found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
+        return found
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the data of every entry with patterns, and a name that identifies the entry in error messages."""
@@ -144,6 +150,13 @@ class LanguagePack:
         )
 
 
+def _flags(entry: dict[str, Any]) -> re.RegexFlag:
+    flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
+    for letter in entry.get("flags", ""):
+        flags |= _FLAGS[letter]
+    return flags
+
+
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack of a language, such as ``"en"``.
 
@@ -172,7 +185,7 @@ def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Resu
 
 @functools.cache
 def load_packs() -> tuple[LanguagePack, LanguagePack]:
-    """Return the English and the Japanese language pack. They are read and compiled once."""
+    """Return the English and the Japanese language pack. They are read once."""
     return load_pack("en"), load_pack("ja")
 
 
@@ -182,10 +195,11 @@ def any_language(name: str) -> re.Pattern[str]:
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
     """
-    found = [pack.patterns[name] for pack in load_packs() if name in pack.patterns]
-    if len({pattern.flags for pattern in found}) != 1:
+    found = [(pack, entry) for pack in load_packs() if (entry := pack.entry(name)) is not None]
+    flags = {_flags(entry) for _, entry in found}
+    if len(flags) != 1:
         raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
-    return re.compile("|".join(pattern.pattern for pattern in found), found[0].flags)
+    return re.compile("|".join(pack.source(entry) for pack, entry in found), flags.pop())
 
 
 def canonical_words(name: str) -> dict[str, str]:

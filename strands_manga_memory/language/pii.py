@@ -162,7 +162,7 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
 }
 
 DEFAULT_RULES = tuple(
-    PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=_PACK.patterns.get(f"around.{rule.unless}"))
+    PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=getattr(_PACK.around, rule.unless, None))
     for rule in _PACK.rules("personal_data")
 )
 """Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account,

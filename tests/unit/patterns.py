@@ -17,6 +17,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import strands_manga_memory as package
+from strands_manga_memory.language.packs import load_packs
 
 _RANDOM = random.Random(3)
 
@@ -59,9 +60,13 @@ def modules() -> Iterator[types.ModuleType]:
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
-    """Return every compiled pattern that a module of the package holds, however deep, by where it was found."""
+    """Return the patterns of the language packs and those that a module holds, however deep, by where each was found."""
     seen: dict[int, object] = {}
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any]]] = {}
+    for pack in load_packs():  # compiled at the first use
+        for name, entry in pack.entries():
+            pattern = pack.compile(entry)
+            found.setdefault((pattern.pattern, pattern.flags), (name, pattern))
     for module in modules():
         for name, value in list(vars(module).items()):
             for pattern in _within(value, seen):

@@ -79,4 +79,4 @@ def test_a_pattern_of_two_languages_needs_the_same_flags() -> None:
 def test_an_unknown_part_is_an_error() -> None:
     data = {"code": "xx", "patterns": {"a": {"b": {"any": ["{{a.missing}}"], "examples": ["x"]}}}, "fragments": {"a": {}}}
     with pytest.raises(KeyError, match="missing"):
-        LanguagePack(data)
+        _ = LanguagePack(data).a.b
