@@ -42,6 +42,7 @@ from strands_manga_memory.memory.preferences.statements import PreferenceChange,
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
+from tests.servers import wait_until
 from tests.support import background_writer, finish_writes
 
 pytestmark = pytest.mark.xdist_group("kinesis")  # its servers and processes are started once
@@ -435,6 +436,58 @@ def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path,
     )
     with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
         memory.close()
+
+
+def test_close_reports_a_forgotten_preference_whose_signal_was_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process would send the signal."""
+
+    def refuse(*_: Any) -> None:
+        raise ConnectionError("down")
+
+    plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
+    memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table, sink=CallablePreferenceSink(refuse))
+    monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(table, "close", lambda: None)
+    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
+        "My favorite genre is horror."
+    )
+    user, outbox = memory.user("u1"), memory._memory_options["outbox"]
+    wait_until(lambda: any(outbox.waiting(user.owner)), "the signal to wait")
+    preference = user.prefer("genre", "horror")
+    delete = table.delete
+
+    def fail_to_delete_signals(partition: str, sort: str, **options: Any) -> bool:
+        if sort.startswith("~spool#"):
+            raise StoreUnavailableError("down")
+        return bool(delete(partition, sort, **options))
+
+    monkeypatch.setattr(table, "delete", fail_to_delete_signals)
+    user.forget(preference.memory_id)
+    with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
+        memory.close()
+    monkeypatch.setattr(table, "delete", delete)
+    wait_until(lambda: not any(outbox.waiting(user.owner)), "the signal to be deleted")
+
+
+def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table) -> None:
+    """A receiver ignores numbers that are not above those of signals that it has."""
+    may_send, sent = threading.Event(), list[PreferenceSignal]()
+
+    def send(signal: PreferenceSignal) -> None:
+        if not may_send.is_set():
+            raise ConnectionError("down")
+        sent.append(signal)
+
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(send))
+    outbox.emit(OWNER, [Preference("genre", "horror"), Preference("format", "print"), Preference("language", "ja")], at=1.0)
+    wait_until(lambda: len(list(outbox.waiting(OWNER))) == 3, "the signals to wait")
+    outbox.drop(OWNER, Removal.of_preference("genre", "horror", 2.0))
+    wait_until(lambda: [each.number for each in outbox.waiting(OWNER)] == [2, 3], "the signal to be deleted")
+    may_send.set()
+    wait_until(lambda: [each.number for each in sent] == [2, 3], "the other signals to be sent")
 
 
 def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

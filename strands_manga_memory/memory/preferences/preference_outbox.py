@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -39,8 +40,8 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Sequence number of the signal among the user's signals. A receiver that already has a signal of the same
-            key with a higher number ignores the signal.
+        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver that already
+            has a signal of the same key with a higher number ignores the signal.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
@@ -53,8 +54,8 @@ class PreferenceSignal:
         retracted: Whether the message was redacted and its preferences must be deleted. Key and value are then empty.
     """
 
-    id: str
-    number: int
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    number: int = 0
     user_id: str
     tenant: str | None = None
     key: str
@@ -76,10 +77,6 @@ class PreferenceSignal:
         """Signal as a statement of a preference. The id of the signal replaces an unknown message id."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
-
-
-_OF_ENTRY = ("number", "user_id", "tenant")
-"""Attributes of signals that are in the key of the stored item, not in its content."""
 
 
 class PreferenceSink(Protocol):
@@ -193,8 +190,8 @@ class PreferenceOutbox:
 
     def renew_after_fork(self) -> None:
         """Create empty queues, for a new object or in a forked child. Signals not yet stored belong to the parent process."""
-        self._unstored: dict[Owner, deque[Sequence[PreferenceSignal]]] = {}
-        self._submitted: set[str] = set()
+        self._lock = threading.Lock()
+        self._unstored: dict[Owner, deque[Sequence[PreferenceSignal] | Removal]] = {}
         self._waits: dict[Owner, float] = {}
 
     def emit(
@@ -216,16 +213,30 @@ class PreferenceOutbox:
             at: Time of the message, in seconds since 1970. Default: now.
         """
         at = self._clock() if at is None else at
-        self._submit(owner, [_signal(owner, each, at, message_id, session_id) for each in preferences])
+        signals = [
+            PreferenceSignal(
+                user_id=owner.user_id,
+                tenant=owner.tenant,
+                key=each.slot,
+                value=each.value,
+                at=at,
+                session_id=session_id,
+                liked=each.liked,
+                adds=each.adds,
+                message_id=message_id,
+            )
+            for each in preferences
+        ]
+        self._submit(owner, signals)
 
     @property
     def has_unstored(self) -> bool:
-        """Whether the table does not have all signals yet."""
-        return bool(self._submitted or self._unstored)
+        """Whether the table does not have all new signals and deletions of signals yet."""
+        return bool(self._unstored)
 
     def drop(self, owner: Owner, removal: Removal) -> None:
         """Delete the pending signals of removed preferences, in the background."""
-        self._writer.submit(("spool", owner), lambda: self._drop(owner, removal))
+        self._submit(owner, removal)
 
     def retract(self, owner: Owner, message_id: str, *, at: float) -> None:
         """Send a retraction of a message to the sink and delete its pending signals, in the background.
@@ -235,21 +246,17 @@ class PreferenceOutbox:
             message_id: ``tracking_id`` of the message.
             at: Time of the retraction, in seconds since 1970.
         """
-        signal = _signal(owner, Preference("", ""), at, message_id, None)
-        self._submit(owner, [replace(signal, retracted=True)])
+        retraction = PreferenceSignal(
+            user_id=owner.user_id, tenant=owner.tenant, key="", value="", at=at, message_id=message_id, retracted=True
+        )
+        self._submit(owner, Removal(at, message=message_digest(message_id)), [retraction])
 
     # Methods that the background writer runs, for each user in order
 
-    def _submit(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        id_ = uuid.uuid4().hex
-
-        def enqueue() -> None:
-            self._unstored.setdefault(owner, deque()).append(signals)
-            self._submitted.discard(id_)
-            self._run(owner)
-
-        self._submitted.add(id_)
-        self._writer.submit(("spool", owner), enqueue)
+    def _submit(self, owner: Owner, *changes: Sequence[PreferenceSignal] | Removal) -> None:
+        with self._lock:
+            self._unstored.setdefault(owner, deque()).extend(changes)
+        self._writer.submit(("spool", owner), lambda: self._run(owner))
 
     def _run(self, owner: Owner, *, is_retry: bool = False) -> None:
         """Store and send a user's signals. After a failure, a retry is planned; until then, new signals are only stored."""
@@ -273,24 +280,26 @@ class PreferenceOutbox:
                 self._waits.pop(owner, None)
 
     def _store_unstored(self, owner: Owner) -> None:
-        unstored = self._unstored.get(owner, deque())
-        while unstored:
+        while waiting := self._unstored.get(owner):
+            is_done = True
             try:
-                self._store(owner, unstored[0])
+                if isinstance(change := waiting[0], Removal):
+                    self._drop(owner, change)
+                else:
+                    self._store(owner, change)
             except StoreError:
+                is_done = False
                 raise
-            except BaseException:
-                unstored.popleft()  # otherwise it would block the following signals
-                raise
-            unstored.popleft()
-        self._unstored.pop(owner, None)
+            finally:
+                if is_done:  # also if it can never be stored, because it would block the following ones
+                    with self._lock:
+                        waiting.popleft()
+                        if not waiting:
+                            del self._unstored[owner]
 
     def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
         """Store the signals of a message in one transaction, except those that were deleted, retracted or erased meanwhile."""
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
-        for signal in signals:
-            if signal.retracted:
-                self._drop(owner, Removal(signal.at, message=message_digest(signal.message_id or signal.id)))
 
         def attempt() -> bool | None:
             valid, erased = log.admitted([each.statement for each in signals if not each.retracted])
@@ -300,10 +309,11 @@ class PreferenceOutbox:
             head = self._table.get(owner.partition, HEAD)
             with trusted(place_of(owner, HEAD)):
                 number = 1 if head is None else int(head["next"])
+            kept = [replace(each, number=number + at) for at, each in enumerate(kept)]
             when = ABSENT if head is None else Condition(equals={"next": number})
             writes = [
                 Write(item={"user_id": owner.partition, "memory_id": HEAD, "next": number + len(kept)}, when=when),
-                Write(item=self._item(owner, number, kept)),
+                Write(item=self._item(owner, f"{ENTRY}{number:012d}", kept)),
                 Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}),
                 not_erased_since(owner.partition, erased),
             ]
@@ -311,30 +321,26 @@ class PreferenceOutbox:
 
         repeat_until_written(attempt, record=place_of(owner, HEAD))
 
-    def _item(self, owner: Owner, number: int, signals: Sequence[PreferenceSignal]) -> Item:
-        id_ = f"{ENTRY}{number:012d}"
-        bodies = [{name: value for name, value in asdict(each).items() if name not in _OF_ENTRY} for each in signals]
-        return {"user_id": owner.partition, "memory_id": id_, "data": self._codec.encode(bodies, place_of(owner, id_))}
+    def _item(self, owner: Owner, id_: str, signals: Sequence[PreferenceSignal]) -> Item:
+        data = self._codec.encode([asdict(each) for each in signals], place_of(owner, id_))
+        return {"user_id": owner.partition, "memory_id": id_, "data": data}
 
     def _drop(self, owner: Owner, removal: Removal) -> None:
         # A signal that another worker is sending at the same time is still sent.
-        for number, signals in list(self._entries(owner)):
+        for id_, signals in list(self._entries(owner)):
             kept = [each for each in signals if each.retracted or not removal.voids(each.statement)]
             if not kept:
-                self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+                self._table.delete(owner.partition, id_)
             elif len(kept) < len(signals):
-                self._table.put(self._item(owner, number, kept), when=Condition(equals={"memory_id": f"{ENTRY}{number:012d}"}))
+                self._table.put(self._item(owner, id_, kept), when=Condition(equals={"memory_id": id_}))
 
-    def _entries(self, owner: Owner) -> Iterator[tuple[int, list[PreferenceSignal]]]:
+    def _entries(self, owner: Owner) -> Iterator[tuple[str, list[PreferenceSignal]]]:
+        """Yield the id and the signals of each stored item, in order."""
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
-            place = place_of(owner, item["memory_id"])
-            with trusted(place):
-                number, bodies = int(item["memory_id"].removeprefix(ENTRY)), self._codec.decode(item["data"], place)
-                found = [
-                    PreferenceSignal(number=number + at, user_id=owner.user_id, tenant=owner.tenant, **body)
-                    for at, body in enumerate(bodies)
-                ]
-            yield number, found
+            id_ = str(item["memory_id"])
+            with trusted(place_of(owner, id_)):
+                signals = [PreferenceSignal(**body) for body in self._codec.decode(item["data"], place_of(owner, id_))]
+            yield id_, signals
 
     def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
         """Yield the user's pending signals in order."""
@@ -352,11 +358,11 @@ class PreferenceOutbox:
         if self._table.get(owner.partition, HEAD) is None:  # nothing was ever stored, or the user was erased
             return sent
         with self._leased(owner):
-            for number, signals in self._entries(owner):
+            for id_, signals in self._entries(owner):
                 for signal in signals:
                     self._sink.send(signal)
                     sent += 1
-                self._table.delete(owner.partition, f"{ENTRY}{number:012d}")
+                self._table.delete(owner.partition, id_)
             if self._table.get(owner.partition, HEAD) is not None:
                 self._unlist(owner)
         return sent
@@ -391,25 +397,6 @@ class PreferenceOutbox:
                 except Exception as error:  # noqa: BLE001 - a sink may raise anything; other users' signals must be sent
                     logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
         return sent
-
-
-def _signal(
-    owner: Owner, preference: Preference, at: float, message_id: str | None, session_id: str | None
-) -> PreferenceSignal:
-    """Create a signal that has no sequence number yet."""
-    return PreferenceSignal(
-        id=uuid.uuid4().hex,
-        number=0,
-        user_id=owner.user_id,
-        tenant=owner.tenant,
-        key=preference.slot,
-        value=preference.value,
-        at=at,
-        session_id=session_id,
-        liked=preference.liked,
-        adds=preference.adds,
-        message_id=message_id,
-    )
 
 
 def bucket_of(owner: Owner) -> str:
