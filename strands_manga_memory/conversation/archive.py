@@ -1,7 +1,4 @@
-"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by vectors or by both.
-
-An indexer passes new and changed messages to the archive.
-"""
+"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by vectors or by both."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from strands.types.content import Message
 
@@ -32,6 +29,9 @@ Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 """Function that returns the messages of a conversation, oldest first.
 
 An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message in epoch seconds)."""
+
+TimedMessage = tuple[Message, float]
+"""A message and its time, in seconds since the epoch. The time 0 means unknown."""
 
 _SMALL_TALK_CHARACTERS = 120
 """Largest length of a text that can count as small talk, in characters."""
@@ -90,6 +90,7 @@ class Retriever(Protocol):
     """Search engine for the texts of one conversation. It is never called twice at the same time, nor on an event loop.
 
     A retriever begins empty and serves one archive. Texts and removals that raised an error are sent again with the next ones.
+    Without a result of the retriever, the archive finds messages by their words alone.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
@@ -111,49 +112,52 @@ class MessageArchive:
     A search finds English and Japanese messages that share a term with the question, with the BM25 ranking in memory. Common
     words of the question are skipped if its rarer words find enough messages. A message takes some 700 bytes and its text.
 
+    ``update`` keeps the archive equal to the messages of an agent's conversation, under any conversation manager. A message is
+    added after its turn has ended, because a guardrail may redact the message until then. A message that changes in the history
+    is replaced. A history without any known message belongs to another conversation or a deleted session: the archive is then
+    emptied, so that nobody reads the messages of another user.
+
     Args:
         retriever: Second search engine. The score of a message is its BM25 score plus a quarter of its score there.
+        source: Function that returns the messages from before the start of this process. ``update`` calls it once, and again
+            after the archive was emptied. A failed call is repeated at most twice, in later turns.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, retriever: Retriever | None = None, *, most: int = 50_000) -> None:
+    def __init__(self, retriever: Retriever | None = None, *, source: Source | None = None, most: int = 50_000) -> None:
         self._most = positive("most", most)
         self._other = retriever
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
         self._numbers: dict[str, int] = {}
         self._messages: dict[int, ArchivedMessage] = {}
         self._next = itertools.count(1)
-        # What the second search engine has not taken yet: texts, and None for removals.
+        # Changes that the second search engine has not received yet: texts, and None for removals.
         self._unsent: dict[int, str | None] = {}
+        self._forgotten: set[str] = set()
+        self._source = source
+        self._reads_left = _MOST_SOURCE_READS
+        self._pending: list[TimedMessage] = []
+        self._settled = 0
+        self._seen: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
-        with self._lock:
-            changed: dict[int, str] = {}
-            for message in list(messages):  # all of them or, if they cannot be read, none
-                number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
-                known = self._messages.get(number)
-                if known is None or known.text != message.text:
-                    changed[number] = message.searched
-                at = known.at if known is not None and message.at is None else message.at
-                self._messages[number] = replace(message, at=at)
-            self._words.put((number, text, "") for number, text in changed.items())
-            self._unsent |= changed
-            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
+    # --- Search -------------------------------------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
         """Return up to ``limit`` messages that fit the question, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
-            alike = {} if self._other is None else self._other.search(question, limit)
-            alike = {number: score for number, score in alike.items() if number in self._messages}
+            alike: dict[int, float] = {}
+            if self._other is not None:
+                with logged_errors(logger, "the retriever failed, searching by words alone"):
+                    found = self._other.search(question, limit)
+                    alike = {number: score for number, score in found.items() if number in self._messages}
             for number, score in alike.items():
                 scores[number] = scores.get(number, 0.0) + _OTHER_WEIGHT * score
             best = sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
@@ -169,28 +173,83 @@ class MessageArchive:
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
 
-    def forget(self, id_: str) -> None:
-        """Remove a message."""
+    # --- Content ------------------------------------------------------------------------------------------------------------
+
+    def add(self, messages: Iterable[ArchivedMessage]) -> None:
+        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
         with self._lock:
+            changed: dict[int, str] = {}
+            for message in list(messages):  # all of them or, if they cannot be read, none
+                if message.id in self._forgotten:
+                    continue
+                number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
+                known = self._messages.get(number)
+                if known is None or known.text != message.text:
+                    changed[number] = message.searched
+                at = known.at if known is not None and message.at is None else message.at
+                self._messages[number] = replace(message, at=at)
+            self._words.put((number, text, "") for number, text in changed.items())
+            self._unsent |= changed
+            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
+
+    def forget(self, id_: str) -> None:
+        """Remove a message and never add it again, even if the history or the stored log still contains it."""
+        with self._lock:
+            self._forgotten.add(id_)
             if id_ in self._numbers:
                 self._remove([self._numbers[id_]])
 
-    def clear(self) -> None:
-        """Remove all messages."""
-        with self._lock:
-            self._remove(list(self._messages))
-
     def _remove(self, numbers: Sequence[int]) -> None:
+        """Remove messages, and send all changes to the second search engine."""
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
         self._words.remove(numbers)
         if self._other is not None:
-            if gone := [number for number, text in self._unsent.items() if text is None]:
-                self._other.remove(gone)
-            if new := [(number, text) for number, text in self._unsent.items() if text is not None]:
-                self._other.put(new)
-        self._unsent.clear()
+            with logged_errors(logger, "the retriever failed, sending it the changes again later"):
+                if gone := [number for number, text in self._unsent.items() if text is None]:
+                    self._other.remove(gone)
+                if new := [(number, text) for number, text in self._unsent.items() if text is not None]:
+                    self._other.put(new)
+                self._unsent.clear()
+
+    # --- Conversation -------------------------------------------------------------------------------------------------------
+
+    def note(self, message: Message, at: float) -> None:
+        """Queue a message, to be added after its turn has ended. ``at`` is in epoch seconds, or 0 for a restored message."""
+        self._pending.append((message, at))
+
+    def begin_turn(self) -> None:
+        """Mark the messages queued so far as final: a guardrail can no longer redact them."""
+        self._settled = len(self._pending)
+
+    def update(self, history: Sequence[Message]) -> None:
+        """Add messages of ended turns, and new or changed messages of the history. Blocks: not for the event loop."""
+        with self._lock:
+            ready = self._pending[: self._settled]
+            open_ids = {id_of(message) for message, _ in self._pending[self._settled :]}
+            present = {id_: message for message in history if (id_ := id_of(message)) and id_ not in open_ids}
+            known = self._seen.keys() | {id_of(message) for message, _ in ready}
+            if known and known.isdisjoint(present):
+                logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
+                self._remove(list(self._messages))
+                self._reads_left = _MOST_SOURCE_READS
+                ready, self._pending, self._settled = [], self._pending[self._settled :], 0
+            self._read_source(open_ids)
+            seen = {id_: content_fingerprint(message) for id_, message in present.items()}
+            changed = [(message, 0.0) for id_, message in present.items() if self._seen.get(id_) != seen[id_]]
+            self.add(archived_messages([*ready, *changed]))
+            self._seen = seen
+            del self._pending[: len(ready)]
+            self._settled -= len(ready)
+
+    def _read_source(self, open_ids: set[str]) -> None:
+        if self._source is None or not self._reads_left:
+            return
+        self._reads_left -= 1
+        with logged_errors(logger, "the earlier history could not be read, recalling only what this process has seen"):
+            self.add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
+            self._reads_left = 0
 
 
 class DenseRetriever:
@@ -247,83 +306,7 @@ class DenseRetriever:
         return {number: (similar[number] - average) / best for number in found[:limit]}
 
 
-# --- Indexing a conversation --------------------------------------------------------------------------------------------------
-
-
-class TimedMessage(NamedTuple):
-    """A message and its time, in seconds since the epoch. The time 0 means unknown."""
-
-    message: Message
-    at: float
-
-
-class ArchiveIndexer:
-    """Keeps an archive equal to the messages of a conversation, under any conversation manager.
-
-    A message is indexed after its turn has ended, because a guardrail may redact the message until then. A message that changes
-    in the history is indexed again. A history without any known message belongs to another conversation or a deleted session:
-    the archive is then emptied, so that nobody reads the messages of another user.
-
-    Args:
-        archive: Archive that is updated.
-        source: Function that returns the messages from before the start of this process. It is called once, and again after the
-            archive was emptied. A failed call is repeated at most twice, in later turns.
-    """
-
-    def __init__(self, archive: MessageArchive, source: Source | None) -> None:
-        self._archive = archive
-        self._source = source
-        self._reads_left = _MOST_SOURCE_READS
-        self._lock = threading.Lock()
-        self._pending: list[TimedMessage] = []
-        self._settled = 0
-        self._seen: dict[str, int] = {}
-        self._forgotten: set[str] = set()
-
-    def note(self, message: Message, at: float) -> None:
-        """Queue a message, to be indexed after its turn has ended. ``at`` is in epoch seconds, or 0 for a restored message."""
-        self._pending.append(TimedMessage(message, at))
-
-    def begin_turn(self) -> None:
-        """Mark the messages queued so far as final: a guardrail can no longer redact them."""
-        self._settled = len(self._pending)
-
-    def update(self, history: Sequence[Message]) -> None:
-        """Index messages of ended turns, and new or changed messages of the history. Blocks: not for the event loop."""
-        with self._lock:
-            ready = self._pending[: self._settled]
-            open_ids = {id_of(noted.message) for noted in self._pending[self._settled :]}
-            present = {id_: message for message in history if (id_ := id_of(message)) and id_ not in open_ids}
-            known = self._seen.keys() | {id_of(noted.message) for noted in ready}
-            if known and known.isdisjoint(present):
-                logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
-                self._archive.clear()
-                self._reads_left = _MOST_SOURCE_READS
-                ready, self._pending, self._settled = [], self._pending[self._settled :], 0
-            self._read_source(open_ids)
-            seen = {id_: content_fingerprint(message) for id_, message in present.items()}
-            changed = [TimedMessage(message, 0.0) for id_, message in present.items() if self._seen.get(id_) != seen[id_]]
-            self._add(archived_messages([*ready, *changed]))
-            self._seen = seen
-            del self._pending[: len(ready)]
-            self._settled -= len(ready)
-
-    def forget(self, id_: str) -> None:
-        """Remove a message and never index it again, even if the history or the stored log still contains it."""
-        with self._lock:
-            self._forgotten.add(id_)
-            self._archive.forget(id_)
-
-    def _add(self, messages: Iterable[ArchivedMessage]) -> None:
-        self._archive.add([message for message in messages if message.id not in self._forgotten])
-
-    def _read_source(self, open_ids: set[str]) -> None:
-        if self._source is None or not self._reads_left:
-            return
-        self._reads_left -= 1
-        with logged_errors(logger, "the earlier history could not be read, recalling only what this process has seen"):
-            self._add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
-            self._reads_left = 0
+# --- Conversion of messages ---------------------------------------------------------------------------------------------------
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
@@ -377,6 +360,4 @@ def _is_small_talk(text: str, speaker: str) -> bool:
 
 
 def _timed(record: Any) -> TimedMessage:
-    if "message" in record:
-        return TimedMessage(record["message"], float(record.get("at") or 0))
-    return TimedMessage(record, 0.0)
+    return (record["message"], float(record.get("at") or 0)) if "message" in record else (record, 0.0)

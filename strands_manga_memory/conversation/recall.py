@@ -19,12 +19,10 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, of_kind, positive, with_method
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
-    ArchiveIndexer,
     MessageArchive,
     RecallHit,
     Retriever,
     Source,
-    TimedMessage,
     archived_messages,
 )
 from strands_manga_memory.conversation.budget import history_tokens, window_of
@@ -58,6 +56,9 @@ _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
 
 _HAS_DIGIT = re.compile(r"\d")
+_SHORT_NUMBER = re.compile(r"\d{1,3}")
+"""Pattern of a number that many unrelated messages contain, for example in a time or a price."""
+
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
@@ -125,11 +126,10 @@ class HistoryRecall(Plugin):
         if history is not None:
             function("history", history, "a function that returns messages")
         self.counter = counter if counter is not None else default_counter()
-        self.archive = MessageArchive(retriever)
+        self.archive = MessageArchive(retriever, source=history)
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quotes = QuoteFormatter(tokens, self.counter)
-        self._indexer = ArchiveIndexer(self.archive, history)
         self._clock = clock
         if not of_kind("offer_tool", offer_tool, bool, "True or False"):
             self._tools = []
@@ -163,17 +163,17 @@ class HistoryRecall(Plugin):
         trimmer = history_manager_of(event.agent)
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
-            self._indexer.note(message, 0.0)
+            self.archive.note(message, 0.0)
 
     def _on_message(self, event: MessageAddedEvent[Agent]) -> None:
-        self._indexer.note(event.message, self._clock())
+        self.archive.note(event.message, self._clock())
 
     def _on_turn(self, event: BeforeInvocationEvent) -> None:
-        self._indexer.begin_turn()
+        self.archive.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
         """Remove a message from the index for good, for example a message that was redacted after it left the history."""
-        self._indexer.forget(tracking_id)
+        self.archive.forget(tracking_id)
 
     # --- Quoting --------------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class HistoryRecall(Plugin):
 
     def _recall(self, question: str, agent: Any) -> str:
         history = list(agent.messages)
-        self._indexer.update(history)
+        self.archive.update(history)
         question = without_asides(question)
         return self.quote(complete_question(question, history), history) if question else ""
 
@@ -214,7 +214,7 @@ class HistoryRecall(Plugin):
             question: The question.
             history: The messages that the model receives anyway. Messages and passages that it contains in full are not quoted.
         """
-        shown = archived_messages((TimedMessage(message, 0.0) for message in history), with_truncated=True)
+        shown = archived_messages(((message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
         hits = [hit for hit in self.search(question) if hit.message.id not in whole]
         return self._quotes.format(
@@ -232,9 +232,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     The archive is searched twice: with the question, then with the question followed by the texts of the best messages of the
     first search. A message gets a higher score if its neighbours in the conversation fit well.
 
-    A message is returned if it shares a content word with the question (field names of tool results do not count), if it is the
-    user's reply to a question of the assistant that shares such a word, or if the retriever of ``archive`` found it by its
-    meaning.
+    A message is returned if it shares a content word with the question, if it is the user's reply to a question of the
+    assistant that shares such a word, or if the retriever of ``archive`` found it by its meaning. Field names of tool results
+    do not count. A number of up to three digits counts only if the question has no other content words.
 
     A question of the assistant comes before the user's reply.
 
@@ -247,7 +247,8 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     if not first:
         return []
     scores, found = _expand(archive, question, first)
-    asked = content_terms(question)
+    terms = content_terms(question)
+    asked = frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
     related = {number for number, message in found.items() if _is_related(message, asked)}

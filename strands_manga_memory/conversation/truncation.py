@@ -1,8 +1,8 @@
 """Truncation of a text according to its format: JSON, tables, code, or prose.
 
 Truncated JSON keeps its keys and identifiers, such as ids, names and numbers, and the number of items missing from long lists.
-Tables and code keep whole lines, and prose keeps whole sentences if possible. A marker counts the removed characters. A
-truncated text is never empty.
+Tables and code keep whole lines, and prose keeps whole sentences if possible. Lines that report errors, for example in a log,
+are kept first. A marker counts the removed characters. A truncated text is never empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from typing import Any
 
 from strands_manga_memory.messages.injection import CUT, READER
@@ -67,7 +67,8 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         return len(kept) <= most_characters and count(marked(kept)) <= tokens
 
     most_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
-    if not tail and (form := _JsonText.read(head, tokens, most_characters)) is not None:
+    form = None if tail else _JsonText.read(head, tokens, most_characters)
+    if form is not None:
         if (shorter := form.truncate(fits)) is not None:
             return shorter if shorter == form.whole and not gone else marked(shorter)
         head = form.least
@@ -75,10 +76,14 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
         tail = head
     room = max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name))
     characters = int(present * room / size)
+    errors = [] if form is not None else _error_lines(text)
     while True:
-        of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
-        of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
-        shorter = marked(head[:of_head], tail[len(tail) - of_tail :])
+        spared = _first_within(errors, characters // 3)
+        left = characters - sum(end - start for start, end in spared)
+        of_tail = _tail_length(tail, left - int(left * _HEAD_SHARE))
+        of_head = _head_length(head, max(int(left * _HEAD_SHARE), _LEAST_CHARACTERS))
+        between = [text[start:end] for start, end in spared if of_head <= start and end <= len(text) - of_tail]
+        shorter = marked(head[:of_head], "".join([*between, tail[len(tail) - of_tail :]]))
         if not characters or count(shorter) <= tokens:
             return shorter
         characters = characters * 4 // 5
@@ -114,6 +119,23 @@ _ROW = re.compile(
     re.MULTILINE,
 )
 """Beginning of a line of a table or of code. Such a line is kept whole."""
+
+
+_ERROR_LINE = re.compile(
+    r"^[^\n]{0,300}?(?:error|exception|fail(?:ed|ure)|fatal|エラー|失敗|例外)[^\n]{0,300}(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def _error_lines(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each line that reports an error, except very long lines."""
+    return [match.span() for match in _ERROR_LINE.finditer(text)]
+
+
+def _first_within(lines: Sequence[tuple[int, int]], characters: int) -> list[tuple[int, int]]:
+    """Return the first lines that have at most ``characters`` characters in total."""
+    sizes = accumulate(end - start for start, end in lines)
+    return [line for line, size in zip(lines, sizes, strict=True) if size <= characters]
 
 
 def _head_length(text: str, size: int) -> int:

@@ -337,3 +337,13 @@ def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
     assert "hardcover edition 000" in history
     assert 0 < len(quoted) <= 8
     assert not [line for line in quoted if "edition 000" in line]
+
+
+def test_a_short_number_alone_does_not_make_a_message_relevant() -> None:
+    """A log line that shares a number with the question is not quoted. The number counts if the question has nothing else."""
+    agent = build_agent(["Noted."] * 9)
+    said = ["The pool_size is 12 since the audit.", "10:12:00 worker-3 started.", "The fee is 12 euros."]
+    for text in [*said, *["Tell me about the weather."] * 4, "Why did we choose pool_size=12 at the audit?"]:
+        agent(text)
+    lines = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[user")]
+    assert lines == [said[0]]

@@ -103,6 +103,26 @@ def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
     assert short.encode()
 
 
+@pytest.mark.parametrize(
+    "report", ["ERROR order ORD-77 was refused", "E  ValueError: bad code B07X", "注文に失敗しました: ORD-77"]
+)
+def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
+    """The one failure in the middle of a log is kept, also after a second truncation, and the marker counts the rest."""
+    lines = [f"2026-11-27 10:{at // 60:02}:{at % 60:02} GET /volumes/{at} 200" for at in range(600)]
+    text = "\n".join([*lines[:300], report, *lines[300:]])
+    short = text
+    for tokens in (400, 150):
+        short = truncate_text(short, tokens, COUNTER.text)
+        assert COUNTER.text(short) <= tokens
+        marker = CUT_MARKER.search(short)
+        assert marker is not None
+        head, behind = short[: marker.start()], short[marker.end() :]
+        assert head.startswith(lines[0])
+        assert behind.startswith(f"{report}\n")
+        assert behind.endswith(lines[-1])
+        assert int(marker[1]) == len(text) - len(head) - len(behind)
+
+
 TABLE = "| id | state |\n|---|---|\n" + "".join(f"| {n} | Sent. On its way |\n" for n in range(200))
 TABS = "id\tstate\tprice\n" + "".join(f"{n}\tSent. On its way\t5\n" for n in range(200))
 CSV = "id,state,price\n" + "".join(f"{n},Sent. On its way,5\n" for n in range(200))

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import MessageArchive
-from strands_manga_memory.conversation.archive import ArchiveIndexer
 
 PICK = st.integers(min_value=0, max_value=30)
 
@@ -27,8 +26,7 @@ class Talks(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.archive = MessageArchive()
-        self.indexer = ArchiveIndexer(self.archive, lambda: iter(copy.deepcopy(self.log)))
+        self.archive = MessageArchive(source=lambda: iter(copy.deepcopy(self.log)))
         self.history = [copy.deepcopy(message) for message in self.log[-3:]]
         self.expected = {message["tracking_id"]: message["content"][0]["text"] for message in self.log}
 
@@ -37,7 +35,7 @@ class Talks(RuleBasedStateMachine):
         message: Message = {"role": role, "content": [{"text": f"word{number}"}], "tracking_id": f"id{number}"}
         self.history.append(message)
         self.log.append(copy.deepcopy(message))
-        self.indexer.note(message, float(number))
+        self.archive.note(message, float(number))
         return message
 
     def change(self, message: Message, text: str) -> None:
@@ -47,9 +45,9 @@ class Talks(RuleBasedStateMachine):
 
     @rule(redacted=st.booleans())
     def turn(self, redacted: bool) -> None:
-        self.indexer.begin_turn()
+        self.archive.begin_turn()
         asked = self.added("user")
-        self.indexer.update(self.history[:])
+        self.archive.update(self.history[:])
         assert len(self.archive) == len(self.expected)
         for id_, text in self.expected.items():
             assert [hit.message.id for hit in self.archive.search(text, 2)] == [id_]
@@ -85,7 +83,7 @@ class Talks(RuleBasedStateMachine):
     @rule(at=PICK)
     def forget(self, at: int) -> None:
         id_ = list(self.expected)[at % len(self.expected)]
-        self.indexer.forget(id_)
+        self.archive.forget(id_)
         del self.expected[id_]
         self.log = [message for message in self.log if message["tracking_id"] != id_]
 
