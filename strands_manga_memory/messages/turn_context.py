@@ -191,7 +191,10 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
     """Return the context block, with sections in the order of ``SECTIONS``. The last lines of too large a block are removed."""
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
-    over = sum(estimate_tokens(render_section(name, part)) for name, part in lines.items()) - MAX_CONTEXT_TOKENS
+    texts = [render_section(name, part) for name, part in lines.items()]
+    over = 0
+    if sum(map(len, texts)) > MAX_CONTEXT_TOKENS // 4:  # a character has less than 4 tokens
+        over = sum(map(estimate_tokens, texts)) - MAX_CONTEXT_TOKENS
     for name in reversed(SECTIONS):
         while over > 0 and lines.get(name):
             over -= estimate_tokens(lines[name].pop()) + 1

@@ -124,7 +124,7 @@ def _shop(messages: list[dict[str, Any]]) -> Any:
     last = messages[-1]["content"]
     if any("toolResult" in block for block in last):
         return "There are three left, and it ships tomorrow."
-    if "stock" not in last[0]["text"]:
+    if "stock" not in last[-1]["text"]:  # the state precedes the words of the user
         return "It is the story of two brothers who keep a lighthouse, and of what they find in its cellar."
     return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "get_stock", "input": {"asin": "B07X1234"}}}]
 
