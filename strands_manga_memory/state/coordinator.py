@@ -26,7 +26,8 @@ from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
-from strands_manga_memory.state.state_store import SessionState, StateLimits, StateStore
+from strands_manga_memory.state.session_state import SessionState
+from strands_manga_memory.state.state_store import StateLimits, StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -14,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.state_store import SHARED_TTL, Part, SessionState
+from strands_manga_memory.state.session_state import SHARED_TTL, BackgroundRead, SessionState
+from strands_manga_memory.state.state_store import Part
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
 from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
@@ -149,9 +147,6 @@ class CallableEnvironmentSource:
             raise CorruptRecordError(f"the result is not an environment: {wrong:.80}", record="environment") from error
 
 
-_UNKNOWN = b""
-
-
 class EnvironmentChanges:
     """Changes of a session's environment, such as a new cart, published to all agents of the session.
 
@@ -170,7 +165,6 @@ class EnvironmentChanges:
         self._state = SessionState.name_of(scope)
         self._codec = codec or Codec()
         self._health = TierHealth()
-        self._seen: bytes | None = None
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
@@ -210,20 +204,9 @@ class EnvironmentChanges:
             self._hot.put_value(place, b"", ttl=0.001)
         return len(there)
 
-    def news(self) -> bool:
-        """Return whether a change was published since the last call; at the first call, whether any was ever published.
-
-        While the hot store is down, the result is False. Changes from this time are found when the store is up again.
-        """
-        mark = self._health.tried(lambda: self._hot.get_value(self._name) or _UNKNOWN)
-        if mark is None:
-            return False
-        before, self._seen = self._seen, mark
-        return mark != _UNKNOWN and mark != before
-
-    def forget(self) -> None:
-        """Make the next call of ``news`` report the last change again, because it could not be processed."""
-        self._seen = None
+    def version(self) -> bytes | None:
+        """Return the version of the last published change; None without a change, or if the hot store is unavailable."""
+        return self._health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
         """Return the environment with the last published value of each field.
@@ -261,56 +244,42 @@ class EnvironmentTracker:
         deadline: float,
         environment: Environment | None = None,
     ) -> None:
-        self._source = source
-        self._scope = scope
-        self._changes = changes
-        self._deadline = deadline
+        self._source, self._scope, self._changes = source, scope, changes
         self._is_loaded = environment is not None
         self.environment = environment or Environment()
-        self._writer = shared_writer(None, None)
-        self._late: Future[None] | None = None
+        self._version: bytes | None = None
+        writer = shared_writer(None, None)
+        self._reading = BackgroundRead(self._read_change, name="environment", deadline=deadline, writer=writer, key=self)
 
     def load(self) -> None:
         """Load the environment, such as the user's tier and cart, at the start of the session."""
-        news = self._changes is not None and self._changes.news()
-        if news or (self._source is not None and not self._is_loaded):
-            self._read()
+        version = self._new_version()
+        if version is not None or (self._source is not None and not self._is_loaded):
+            self._read(version)
 
     async def refresh(self) -> None:
         """Load published changes without blocking the event loop. A read that exceeds ``deadline`` ends in the background."""
-        if self._changes is None:
-            return
-        work = self._look
-        if self._changes.is_local:  # the memory of this process needs no thread
-            if not self._changes.news():
-                return
-            work = self._read
-        if await self._done():  # an earlier late read must end before the next one
-            self._late = self._writer.submit(self, work)
-            await self._done()
-        elif self._changes.is_local:  # ``news`` has reported the change, but nothing reads it now
-            self._changes.forget()
+        if self._changes is None or (self._changes.is_local and self._new_version() is None):
+            return  # without a change, the memory of this process needs no thread
+        await self._reading.run()
 
-    async def _done(self) -> bool:
-        if self._late is None or self._late.done():
-            return True
-        done, _ = await asyncio.wait([asyncio.wrap_future(self._late)], timeout=self._deadline)
-        if not done:
-            telemetry.missed("environment")
-        return bool(done)
+    def _new_version(self) -> bytes | None:
+        """Return the version of the last published change, if its values were not read yet."""
+        version = None if self._changes is None else self._changes.version()
+        return None if version == self._version else version
 
-    def _look(self) -> None:
-        if self._changes is not None and self._changes.news():
-            self._read()
+    def _read_change(self) -> None:
+        if (version := self._new_version()) is not None:
+            self._read(version)
 
-    def _read(self) -> None:
+    def _read(self, version: bytes | None) -> None:
         try:
             if self._source is not None and self._scope is not None:
                 self.environment = self._source.load(self._scope) or Environment()
             elif self._changes is not None:
                 self.environment = self._changes.published()
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
-            if self._changes is not None:
-                self._changes.forget()
             level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
             logger.log(level, "error=<%s> | the environment could not be read", type(error).__name__)
+        else:
+            self._version = version

@@ -35,7 +35,8 @@ from strands_manga_memory.messages.tool_results import call_key
 from strands_manga_memory.state.active_entities import EntityLayer, Origin
 from strands_manga_memory.state.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.goals import GoalsLayer
-from strands_manga_memory.state.state_store import SessionState, StateStore
+from strands_manga_memory.state.session_state import SessionState
+from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.encoding.values import as_json
 

@@ -1,33 +1,22 @@
-"""State of an agent in ``agent.state``, shared with the other agents of its session through the hot store.
-
-The state consists of layers. A layer is one part of the state, such as the goals.
-"""
+"""State of an agent in ``agent.state``. It consists of layers: a layer is one part of the state, such as the goals."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 from strands import Agent
 
-from strands_manga_memory import telemetry
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -167,9 +156,6 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 _Layer = TypeVar("_Layer", bound=Layer)
-
-SHARED_TTL = 86_400.0
-"""Seconds that shared state and published changes are stored. Sessions should not live longer."""
 
 REVISION = "manga_state.revision"
 """Key in ``agent.state`` of the last revision of the session's shared state that the agent has merged."""
@@ -393,131 +379,3 @@ class StateStore:
             entry.layer.restore(loaded.values())
             entry.written = entry.shared = entry.turn_end = loaded.values()
         self.is_new = not self.revision and all(entry.text is None for entry in self._entries.values())
-
-
-class _SharedLayers(NamedTuple):
-    """State that agents of a session share: stored texts of its layers (parts), its revision, and ids of the writing agents."""
-
-    layers: dict[str, str]
-    revision: int
-    agents: frozenset[str]
-
-
-class SessionState:
-    """State of a session that its agents share through the hot store.
-
-    An agent reads the shared state before each turn, and merges its changes key by key after the turn. Each agent keeps a copy
-    in its ``agent.state``. If the hot store loses the shared state, the next agent stores its copy there. If two agents in two
-    processes end a turn within milliseconds, one may overwrite the changes of the other.
-
-    Args:
-        hot: The hot store.
-        scope: Scope of the session.
-        store: Store of this agent's state.
-        codec: Codec of the shared data.
-        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
-            agent ignores the shared state if the conversations of all agents that wrote it are deleted. None: no check.
-        deadline: Seconds that a turn waits for the shared state. Default 1.
-    """
-
-    def __init__(
-        self,
-        hot: HotStore,
-        scope: ConversationScope,
-        store: StateStore,
-        *,
-        codec: Codec | None = None,
-        is_stored: Callable[[str], bool] | None = None,
-        deadline: float = 1.0,
-    ) -> None:
-        self._hot, self._store, self._deadline = hot, store, deadline
-        self._name = self.name_of(scope)
-        self._codec = codec or Codec()
-        self._is_stored = is_stored
-        self._writer = shared_writer(hot, None)
-        self._health = TierHealth(clock=store.clock)
-        self._last = b"", _SharedLayers({}, 0, frozenset())
-        self._abandoned = 0
-        self._late: Future[None] | None = None
-
-    @staticmethod
-    def name_of(scope: ConversationScope) -> str:
-        """Return the key of a session's shared state in the hot store."""
-        return f"state/{scope.storage_session_id}"
-
-    async def refresh(self) -> None:
-        """Merge the changes of the session's other agents into this agent's state, without blocking the event loop.
-
-        Changes that do not arrive within the deadline are not merged.
-        """
-        if not self._hot.survives_process:
-            self._pull()  # the memory of this process does not block
-            return
-        if self._late is None or self._late.done():
-            self._late = self._writer.submit(self._name, self._pull)
-        done, _ = await asyncio.wait([asyncio.wrap_future(self._late)], timeout=self._deadline)
-        if not done:
-            telemetry.missed("state")
-
-    def publish(self) -> None:
-        """Share the state changes of this agent with the session, in the background."""
-        if self._store.has_changed():
-            self._push() if not self._hot.survives_process else self._writer.submit(self._name, self._push)
-
-    def _pull(self) -> None:
-        shared = self._health.tried(self._read)
-        if shared is not None:
-            self._merge(shared)
-
-    def _push(self) -> None:
-        self._health.tried(self._write)
-
-    def _write(self) -> None:
-        shared = self._read()
-        if shared is None or not self._merge(shared):
-            shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
-        with self._store.lock:
-            texts, values = self._store.share(shared.layers)
-            revision = 1 + max(self._store.revision, shared.revision)
-        # The agent itself may be gone: its last turn is shared in the background.
-        agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
-        rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
-        value = self._codec.encode(rows, self._name)
-        self._hot.put_value(self._name, value, ttl=SHARED_TTL)
-        self._last = value, _SharedLayers(texts, revision, agents)
-        self._store.note_shared(values, revision)
-
-    def _read(self) -> _SharedLayers | None:
-        value = self._hot.get_value(self._name)
-        if not value:
-            return None
-        if value == self._last[0]:
-            return self._last[1]
-        try:
-            rows = self._codec.decode(value, self._name)
-            with trusted(self._name):
-                layers = {str(key): str(text) for key, text in rows["layers"].items()}
-                self._last = value, _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
-                return self._last[1]
-        except CorruptRecordError as error:
-            logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
-            return None
-
-    def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge shared state that is new to this agent. Return False if it belongs to a deleted session."""
-        if shared.revision == self._abandoned:
-            return False
-        if shared.revision != self._store.revision:
-            if self._store.is_new and not self._is_alive(shared):
-                self._abandoned = shared.revision
-                return False
-            self._store.merge(shared.layers, shared.revision)
-        return True
-
-    def _is_alive(self, shared: _SharedLayers) -> bool:
-        if self._is_stored is None or not shared.agents:
-            return True
-        try:
-            return any(map(self._is_stored, sorted(shared.agents)))
-        except MangaMemoryError:
-            return False

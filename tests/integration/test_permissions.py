@@ -63,7 +63,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     agent("a large message: " + "x" * 400_000)
     session.flush()
     memory.changes(user_id="u1", session_id="s1", tenant="acme").publish(cart=["a"])
-    assert memory.changes(user_id="u1", session_id="s1", tenant="acme").news()
+    assert memory.changes(user_id="u1", session_id="s1", tenant="acme").version()
     user = memory.user("u1", tenant="acme")
     known = user.remember("likes titans")
     user.prefer("format", "paperback")

@@ -136,7 +136,7 @@ def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -
 
 def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Path) -> None:
     """A turn's state is shared in the background, where the agent itself may no longer exist."""
-    from strands_manga_memory.state.state_store import SessionState
+    from strands_manga_memory.state.session_state import SessionState
 
     hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
     scope, may_share = ConversationScope("u1", "s1", "orders"), threading.Event()
@@ -164,9 +164,14 @@ def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_
     first.session(ConversationScope("u1", "s1", "orders")).delete_session()
     agent = agent_of(second, "cancellations")
     state = state_of(agent)
-    pull, state._session._pull = state._session._pull, lambda: None  # type: ignore[union-attr, method-assign]
+
+    async def miss_deadline() -> None:
+        """The shared state arrives later."""
+
+    session: Any = state._session
+    session.refresh = miss_deadline
     agent("I have a question about 『Uzumaki』.")
-    pull()
+    session._pull()
     settle(second)
     assert [each.type for each in state.entities.active()] == ["title"]
 

@@ -938,7 +938,7 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         await agent.invoke_async("hm")
         assert "tier tier1" in told(model)
     released.set()
-    late = coordinator._environment_tracker._late
+    late = coordinator._environment_tracker._reading._running
     assert late is not None
     await asyncio.wrap_future(late)
     await agent.invoke_async("hm")
