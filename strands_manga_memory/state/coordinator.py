@@ -197,13 +197,9 @@ class StateCoordinator(Plugin):
 
     def init_agent(self, agent: Agent) -> None:
         """Register the hooks and the middleware of this plugin at an agent."""
-        if self.layers.agent is not None and self.layers.agent is not agent:
+        if self.layers.agent_id:
             raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
         self.layers.attach(agent)
-        # An earlier agent, which is gone, may have left these.
-        self.dialogue.forget_message()
-        self.task.clear()
-        self._rendered_from, self._rendered = None, ""
         attachments(agent).update(coordinator=self, metadata=self._announced)
         agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)

@@ -307,10 +307,6 @@ class ConversationLayer(Layer):
 
     # Events of a turn; they do not raise
 
-    def forget_message(self) -> None:
-        """Forget the entities of the user's last message, which belong to an earlier agent."""
-        self._mentions, self._message = (), ""
-
     def take_message(self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool) -> None:
         """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new.
 

@@ -266,7 +266,7 @@ class GoalsLayer(Layer):
             context: Background for the goal; by default, the last 2,000 characters are kept.
 
         Raises:
-            ValueError: ``text`` is empty.
+            StateError: ``text`` is empty.
         """
         with self._changing():
             if self.active is not None:
@@ -310,10 +310,11 @@ class GoalsLayer(Layer):
         """Add a subtask to the active goal, or replace the subtask with the same id.
 
         Raises:
-            StateError: The dependencies form a cycle or name a missing subtask, or the goal would have over 50 subtasks.
+            StateError: A value is not allowed, such as an empty text, the dependencies form a cycle or name a missing subtask,
+                or the goal would have over 50 subtasks.
         """
-        subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
         with self._changing():
+            subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
             subtasks = self._put(subtask).subtasks
             if len(subtasks) > MOST_SUBTASKS:
                 raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
 
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
 
 logger = logging.getLogger(__name__)
@@ -155,6 +155,12 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
     return max(0, other + mine - base) if type(mine) is int else mine
 
 
+def _problems(error: ValidationError) -> str:
+    """Return the problems of a pydantic error on one line, each with the field, the rule and the value."""
+    found = [(".".join(map(str, each["loc"])), each["msg"], each["input"]) for each in error.errors()]
+    return "; ".join(f"{name}: {rule}, got {value!r:.80}" for name, rule, value in found)
+
+
 _Layer = TypeVar("_Layer", bound=Layer)
 
 REVISION = "manga_state.revision"
@@ -217,17 +223,15 @@ class StateStore:
         self._entries = {kind: _Entry(kind().bind(self), written=kind().values()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read the layers of an agent. Changes that were not written yet are kept for layers that ``agent.state`` lacks."""
+        """Read the layers of an agent. Earlier changes are kept for layers that ``agent.state`` lacks."""
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
-            before = [(entry, entry.layer.values(), entry.written) for entry in self._entries.values()]
+            before = [(entry, entry.layer.values()) for entry in self._entries.values()]
             self._read(agent)
-            for entry, values, written in before:  # the written values may belong to an earlier agent
-                if entry.text is None and values != written:
-                    empty = entry.written
+            for entry, values in before:
+                if entry.text is None:
                     entry.layer.restore(values)
-                    entry.layer.merge(written, empty)
             self.write()
 
     @property
@@ -253,6 +257,7 @@ class StateStore:
 
         Raises:
             CorruptRecordError: The stored layer cannot be read. It stays unchanged.
+            StateError: A value is not allowed. The message names the field and its rule.
         """
         with self.lock:
             self.refresh()
@@ -262,8 +267,10 @@ class StateStore:
             try:
                 yield
                 layer.model_validate(layer.values())
-            except BaseException:
+            except BaseException as error:
                 layer.restore(before)
+                if isinstance(error, ValidationError):
+                    raise StateError(_problems(error)) from error
                 raise
             self.write()
 

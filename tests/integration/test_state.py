@@ -269,25 +269,15 @@ def test_what_is_set_before_the_agent_is_built_is_kept() -> None:
     assert coordinator.dialogue.intent == "reorder"
 
 
-def test_coordinator_of_an_agent_that_is_gone_gives_its_state_to_nobody() -> None:
-    coordinator = StateCoordinator(intents=REORDER)
-    calls = [use("manage_goal", "t1", action="set", text="Surprise Keiko"), use("get_stock", "t2", asin="B07X1234")]
-    agent = agent_with(coordinator, ScriptedModel([calls, "Three."]), tools=[get_stock])
+def test_coordinator_of_an_agent_that_is_gone_serves_no_other() -> None:
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator)
     agent("I am keiko@example.org and want volume 3.")
-    coordinator.task.add_finding("Keiko likes it", of_goal=False)
     del agent
     gc.collect()
     assert coordinator.layers.agent is None
-    coordinator.dialogue.ask("For whom?")  # meant for the next agent
-    agent = agent_with(coordinator)
-    assert coordinator.to_agent_context() == "<conversation_state>\nAsk the user next: For whom?\n</conversation_state>"
-    assert coordinator.shown_text == ""
-    coordinator.dialogue.set_intent("reorder")
-    assert coordinator.dialogue.slot("volume").value is None
-    agent("hello")
-    assert coordinator.dialogue.turn_count == 1
-    stored = json.dumps(agent.state.get())
-    assert all(word not in stored for word in ("keiko", "Surprise", "B07X1234"))
+    with pytest.raises(ValueError, match="give each agent its own"):
+        agent_with(coordinator)
 
 
 def test_snapshot_that_a_tool_loads_is_what_the_turn_changes() -> None:
@@ -686,6 +676,27 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
     assert coordinator.task.steps == {}
     assert coordinator.goals.goal().calls == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": "manage_goal", "action": "set", "text": " "}, "text: String should have at least 1 character, got ''"),
+        ({"name": "manage_goal", "action": "add_subtask", "text": "x", "id": "a b"}, "id: String should match pattern"),
+        ({"name": "update_slots", "intent": "x" * 101}, "intent: String should have at most 100 characters, got 'xxx"),
+    ],
+)
+def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], told: str) -> None:
+    name = given.pop("name")
+    coordinator = StateCoordinator()
+    agent = agent_with(coordinator, ScriptedModel([[use(name, "t1", **given)], "Done."]))
+    coordinator.goals.set("find it")
+    agent("hello")
+    [result] = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    assert result["status"] == "error"
+    assert told in result["content"][0]["text"]
+    assert "pydantic" not in result["content"][0]["text"]
+    assert coordinator.goals.goal().text == "find it"
 
 
 @pytest.mark.parametrize(

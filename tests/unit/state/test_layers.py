@@ -76,7 +76,7 @@ def test_value_that_its_canonical_form_makes_too_long_is_refused(given: dict[str
 def test_agent_of_an_intent_is_not_empty() -> None:
     dialogue = StateCoordinator().dialogue
     dialogue.set_intent("buy", agent="sales")
-    with pytest.raises(ValidationError, match="agent"):
+    with pytest.raises(StateError, match="agent: String should have at least 1 character"):
         dialogue.set_intent("buy", agent="")
     dialogue.set_intent("sell")
     assert (dialogue.intent, dialogue.agent) == ("sell", "sales")
