@@ -173,7 +173,7 @@ class StateCoordinator(Plugin):
         self._tools = [getattr(self, name) for name in TOOL_NAMES if name in offered]
         if self._intents:
             self._describe_intents()
-        self._recorder = Recorder(store, self.task, session, _types_of_tools(types), expires_after_turns)
+        self._recorder = Recorder(store, self.task, session, expires_after_turns)
 
     def __repr__(self) -> str:
         return f"StateCoordinator(max_tokens={self.max_tokens}, tools={[tool.tool_name for tool in self._tools]})"
@@ -394,9 +394,3 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
     """Return the ``StateCoordinator`` of an agent; None if the agent has none."""
     return attachments(agent).get("coordinator")
-
-
-def _types_of_tools(types: EntityTypes) -> set[str]:
-    """Return the entity types that are extracted from tool results by default: those whose exact values identify one thing."""
-    excluded = {"email", "url", "phone", "reference"}
-    return {each.name for each in types if each.is_exact and each.name not in excluded}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,6 +43,9 @@ from strands_manga_memory.stores.encoding.values import as_json
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
 """Names of the tools with which the model reads and changes the state. Their calls are not recorded as steps of the task."""
 
+_USER_TYPES = {"email", "url", "phone", "reference"}
+"""Entity types with exact values that are extracted from the user's messages only."""
+
 _LONGEST_SET_PHRASE = 120
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
@@ -55,8 +58,6 @@ class Recorder:
         store: Store of the parts of the state.
         task: The task of the current request.
         session: State that the agents of the session share, or None.
-        types_of_tools: Names of the entity types to extract from tool calls, tool results and the assistant's text. All types
-            are extracted from the user's messages.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
     """
 
@@ -65,11 +66,15 @@ class Recorder:
         store: StateStore,
         task: TaskState,
         session: SessionState | None,
-        types_of_tools: Collection[str],
         expires_after_turns: int,
     ) -> None:
         self._store, self._task, self._session = store, task, session
-        self._types_of_tools, self._expires_after_turns = types_of_tools, expires_after_turns
+        self._expires_after_turns = expires_after_turns
+        # Types whose values identify one thing are also extracted from tool calls and the assistant's text.
+        self._types_of_tools = {each.name for each in store.types if each.is_exact} - _USER_TYPES
+        self._waits = False
+        self._last_message: tuple[Message, Any] | None = None
+        self._counted = ""
         self._dialogue = store.get(ConversationLayer)
         self._entities = store.get(EntityLayer)
         self._goals = store.get(GoalsLayer)
@@ -79,9 +84,6 @@ class Recorder:
 
         They run after the session manager's hooks that restore, and before its hooks that save.
         """
-        self._waits = False
-        self._last_message: tuple[Message, Any] | None = None
-        self._counted = ""
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
         agent.add_hook(self._turn_begins, BeforeInvocationEvent, order=last)
