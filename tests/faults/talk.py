@@ -27,11 +27,7 @@ _JAPANESE = "ワンピースの最新刊はいつ発売されますか？予約�
 
 @tool
 def lookup(query: str) -> str:
-    """Look a manga up.
-
-    Args:
-        query: What to look for.
-    """
+    """Look a manga up."""
     return f"第108巻 for {query}"
 
 

@@ -218,11 +218,7 @@ def test_agents_of_the_facade_built_one_after_another_have_each_turn(tmp_path: P
 
 @tool
 def catalogue(query: str) -> dict[str, Any]:
-    """List titles.
-
-    Args:
-        query: The query.
-    """
+    """List titles."""
     items = [{"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."} for at in range(80)]
     return {"status": "success", "content": [{"json": {"items": items}}]}
 

@@ -52,18 +52,3 @@ def test_nothing_comes_back(new_process: NewProcess, way: Way, flush_every: int,
     assert sorted(talk.marks(found.agent.messages)) == sorted(talk.marks(found.log())) == wanted
     assert sorted(talk.marks(talking.agent.messages)) == wanted
     assert all("#HEAD" in key or "#TURN#" in key for key in keys(stores, unique))
-
-
-def test_a_late_writer_that_knows_nothing_of_it_leaves_no_orphan(new_process: NewProcess, stores: Stores, unique: str) -> None:
-    late = new_process(stores)
-    late.agent("t0 tool")
-    late.manager.flush()
-    other = new_process(stores)
-    other.manager.delete_session()
-    late.agent("t1 parallel")
-    late.manager.flush()
-    assert keys(stores, unique) == ["A:librarian#HEAD"]
-    assert not other.manager.exists("librarian")
-    late.agent("t2 text")
-    late.manager.flush()
-    assert sorted(talk.marks(new_process(stores).log())) == sorted(talk.wanted_marks("t2", "text"))

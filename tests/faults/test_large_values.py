@@ -24,11 +24,7 @@ IMAGE = os.urandom(1_000_000)
 
 @tool(name="lookup")
 def large_lookup(query: str) -> str:
-    """Return 3 MB that do not compress below 1.5 MB.
-
-    Args:
-        query: What to look for.
-    """
+    """Return 3 MB that do not compress below 1.5 MB."""
     return RESULT
 
 

@@ -191,11 +191,7 @@ def counted(metric: str) -> float:
 def test_tool_loop() -> None:
     @tool
     def stock(title: str) -> str:
-        """Look up the stock.
-
-        Args:
-            title: The title.
-        """
+        """Look up the stock."""
         return f"nothing known of {title}"
 
     def use(number: int, title: str) -> list[Any]:

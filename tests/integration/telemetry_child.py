@@ -31,11 +31,7 @@ def sick() -> str:
 
 @tool
 def known(of: str) -> str:
-    """Say what is known.
-
-    Args:
-        of: Of what.
-    """
+    """Say what is known."""
     return CANARY
 
 

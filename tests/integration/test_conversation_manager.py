@@ -287,19 +287,6 @@ def test_defect_hotcontext_restore_undoes_eviction(kind: str, tmp_path: Path) ->
     assert plain(agent_of(kind, tmp_path).messages) == live
 
 
-@both_kinds
-def test_upstream_4027_pins_in_the_middle_survive_a_restart(kind: str, tmp_path: Path) -> None:
-    agent = agent_of(kind, tmp_path)
-    for number in range(4):
-        agent(f"question {number}")
-    pin_message(agent.messages, 3)
-    for number in range(4, 20):
-        agent(f"question {number}")
-    restored = agent_of(kind, tmp_path)
-    assert plain(restored.messages) == plain(agent.messages)
-    assert [at for at, message in enumerate(restored.messages) if (message.get("metadata") or {}).get("custom")] == [3]
-
-
 def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path, budget=4_096, model=ScriptedModel([*["ok"] * 5, ContextWindowOverflowException("full")]))
     for number in range(5):

@@ -28,18 +28,15 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.unit.session.support import (
     PATIENT,
-    CountingTable,
     MemoryTable,
     Stores,
     SurvivingHotStore,
     agent,
     find,
     open_stores,
-    quiet,
     same,
     texts,
     tool_use,
-    user,
 )
 
 
@@ -68,18 +65,6 @@ def one_tool_turn() -> ScriptedModel:
 
 
 # Redis session manager
-
-
-@pytest.mark.parametrize("pattern", ["user?", "user*", "use[rR]", "u*", "*", "user\\1"])
-def test_defect_r1_delete_takes_no_neighbour(aws: Stores, pattern: str) -> None:
-    neighbours = [f"{aws.session}user1", f"{aws.session}user2", f"{aws.session}userR"]
-    for id_ in neighbours:
-        live = aws.agent(session=id_)
-        live("keep this")
-        live._session_manager.flush()
-    aws.manager(f"{aws.session}{pattern}").delete_session()
-    for id_ in neighbours:
-        assert texts(aws.agent(session=id_).messages) == ["keep this", "ok"]
 
 
 def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> None:
@@ -125,45 +110,7 @@ def test_defect_r4_one_key_holds_it_all(hot: Stores) -> None:
     assert hot.client.pttl(keys[0]) > 3_600_000
 
 
-@pytest.mark.parametrize(
-    "id_", ["x:msgs", "x:agent", "msgs", "x:msg:1", "m1", "window", "f:m1", "HEAD", "x#HEAD", "x#LOG#000000000001"]
-)
-def test_defect_r5_no_id_collides_with_an_index(aws: Stores, id_: str) -> None:
-    manager = aws.manager(flush_every=1)
-    agents = {name: agent(manager, agent_id=name) for name in ("x", id_)}
-    for name, each in agents.items():
-        each(f"for {name}")
-    manager.flush()
-    for name in agents:
-        assert texts(agent(aws.manager(), agent_id=name).messages) == [f"for {name}", "ok"]
-        assert texts(aws.manager().history(name)) == [f"for {name}", "ok"]
-
-
-def test_defect_r6_commands_do_not_grow_with_the_conversation(hot: Stores) -> None:
-    live = hot.agent(conversation_manager=NullConversationManager())
-    counts: list[int] = []
-    for number in range(60):
-        before = _commands(hot)
-        live(f"question {number}")
-        counts.append(_commands(hot) - before)
-    assert len(set(counts[5:])) == 1
-
-
-def _commands(stores: Stores) -> int:
-    stats = stores.client.info("commandstats")
-    return sum(value["calls"] for name, value in stats.items() if name not in ("cmdstat_info", "cmdstat_scan"))
-
-
 # Valkey session manager
-
-
-def test_defect_v1_delete_by_prefix(aws: Stores) -> None:
-    for id_ in ("p", "p0", "p/", "p:"):
-        aws.agent(session=aws.session + id_)(f"in {id_}")
-    aws.manager(f"{aws.session}p").delete_session()
-    assert not aws.manager(f"{aws.session}p").exists()
-    for id_ in ("p0", "p/", "p:"):
-        assert texts(aws.agent(session=aws.session + id_).messages) == [f"in {id_}", "ok"]
 
 
 def test_defect_v2_an_agent_id_with_a_wildcard_reads_nobody_else(aws: Stores) -> None:
@@ -218,21 +165,6 @@ def test_defect_v4_restore_does_not_scan_the_keyspace(hot: Stores) -> None:
 
 
 # DynamoDB session manager
-
-
-def test_defect_d1_five_turns_are_flushed_together(aws: Stores) -> None:
-    table = aws.durable = CountingTable(aws.durable)
-    live = aws.agent(one_tool_turn(), tools=[find], flush_every=5)
-    live("turn 1")
-    quiet(live)
-    before = table.calls.count("put")
-    for number in range(2, 5):
-        live(f"turn {number}")
-    quiet(live)
-    assert table.calls.count("put") == before
-    live("turn 5")
-    quiet(live)
-    assert table.calls.count("put") == before + 5 + 1, "the turns and the head"
 
 
 def test_defect_d2_what_expires_is_refreshed_and_expires_as_one(aws: Stores) -> None:
@@ -382,22 +314,3 @@ def test_defect_window_of_zero_overwrites_nothing(aws: Stores) -> None:
     again("SECOND")
     again._session_manager.flush()
     assert texts(aws.manager().history()) == ["u0", "ok", "SECOND", "ok"]
-
-
-def test_defect_4420_a_continuation_is_no_second_message(aws: Stores) -> None:
-    from strands.agent import _continuation
-    from strands.hooks import BeforeModelCallEvent
-
-    live = aws.agent()
-    used: list[bool] = []
-
-    def continue_once(event: BeforeModelCallEvent) -> None:
-        if not used:
-            used.append(True)
-            _continuation.add_input(event, _continuation._ContinuationInput(args=[user("and this")]))
-
-    live.hooks.add_callback(BeforeModelCallEvent, continue_once)
-    live("start")
-    live._session_manager.flush()
-    assert [len(message["content"]) for message in aws.manager().history()] == [2, 1]
-    assert same(aws.agent().messages, live.messages)

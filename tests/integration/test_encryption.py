@@ -84,11 +84,7 @@ def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:
 
 @tool
 def look_up(title: str) -> str:
-    """Look a title up.
-
-    Args:
-        title: The title.
-    """
+    """Look a title up."""
     return f"{title} {CANARY} is in stock"
 
 

@@ -594,11 +594,7 @@ def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one
 
     @tool(name="stock")
     def same_stock(title: str) -> str:
-        """Return where books are.
-
-        Args:
-            title: A title.
-        """
+        """Return where books are."""
         return listed
 
     def replies(messages: list[Any]) -> Any:

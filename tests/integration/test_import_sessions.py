@@ -59,21 +59,13 @@ def open_source(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytes
 
 @tool
 def look(what: str) -> str:
-    """Look for something.
-
-    Args:
-        what: For what.
-    """
+    """Look for something."""
     return f"{what}は3階です"
 
 
 @tool(context=True)
 def pay(amount: int, tool_context: ToolContext) -> str:
-    """Pay, if a human agrees.
-
-    Args:
-        amount: How much.
-    """
+    """Pay, if a human agrees."""
     return f"paid {amount}" if tool_context.interrupt("approval", reason={"amount": amount}) == "yes" else "not paid"
 
 

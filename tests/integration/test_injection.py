@@ -162,11 +162,7 @@ def test_what_the_state_says(memory: MangaMemory) -> None:
 
         @tool(name="look_up")
         def look_up(title: str, attack: str = attack) -> str:
-            """Look a title up.
-
-            Args:
-                title: The title.
-            """
+            """Look a title up."""
             raise ValueError(f"cannot find {attack}")
 
         calls = [[{"toolUse": {"toolUseId": f"t{number}", "name": "look_up", "input": {"title": attack}}}] for number in (1, 2)]

@@ -28,11 +28,7 @@ def _call(number: int) -> list[dict[str, Any]]:
 
 @tool
 def search(query: str) -> dict[str, Any]:
-    """Search the shop.
-
-    Args:
-        query: The query.
-    """
+    """Search the shop."""
     titles = [{"id": f"B{query}{at:04d}", "title": f"A Silent Voice {at}", "price": 4.5, "stock": at} for at in range(1_500)]
     return {"status": "success", "content": [{"json": {"query": query, "titles": titles, "total": 1_500}}]}
 

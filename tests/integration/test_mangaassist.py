@@ -55,12 +55,7 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
 
     @tool
     def my_orders(customer: str, limit: int = 3) -> str:
-        """List orders.
-
-        Args:
-            customer: Whose.
-            limit: How many.
-        """
+        """List orders."""
         asked.append(customer)
         return "none"
 
@@ -133,14 +128,7 @@ def _shop(folder: Path, **settings: Any) -> Shop:
 
     @tool
     def search_manga(query: str = "", genre: str = "", max_price_yen: int = 10_000, limit: int = 5) -> str:
-        """Find manga.
-
-        Args:
-            query: Words of title, author or story.
-            genre: The genre.
-            max_price_yen: Highest price of a volume.
-            limit: How many.
-        """
+        """Find manga."""
         found = catalogue.search(query, genre=genre or None, max_price_yen=max_price_yen, limit=limit)
         return json.dumps(found, ensure_ascii=False, default=vars)
 

@@ -310,22 +310,6 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(m
     assert shop.guarded.supervisor.reconnects == 1
 
 
-async def test_a_server_that_stays_away_is_tried_less_and_less_often() -> None:
-    with mcp_servers.mortal("legacy", "http") as (client, server):
-        shop = Shop(GuardedMCPTools(client, policy(timeout=5)))
-        shop.guarded.supervisor._backoff = 0.02
-        assert server is not None
-        server.kill()
-        waits = []
-        for _ in range(3):
-            assert (await shop.call("ok")).code == "server_unavailable"
-            waits.append(shop.guarded.supervisor.retry_after)
-            await asyncio.sleep(waits[-1])
-        assert waits[2] > waits[0]
-        server.start()
-        assert (await _recovered(shop)).text == "ok 5"
-
-
 # --- a server that talks nonsense ----------------------------------------------------------------------------------------
 
 

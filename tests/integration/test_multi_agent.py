@@ -70,11 +70,7 @@ def test_a_graph_goes_on_after_a_crash(stores: Stores) -> None:
 
 @tool(context=True)
 def sign(what: str, tool_context: ToolContext) -> str:
-    """Sign, if a human agrees.
-
-    Args:
-        what: What to sign.
-    """
+    """Sign, if a human agrees."""
     answer = tool_context.interrupt("signature", reason={"what": what})
     return f"signed {what}" if answer == "yes" else "not signed"
 

@@ -32,11 +32,7 @@ LONG = "volume after volume stands on the shelf " * 60
 
 @tool
 def find(title: str) -> str:
-    """Find a book.
-
-    Args:
-        title: Its title.
-    """
+    """Find a book."""
     return f"{title} is here"
 
 
@@ -119,11 +115,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
 
     @tool
     async def look(title: str) -> str:
-        """Look for a book.
-
-        Args:
-            title: Its title.
-        """
+        """Look for a book."""
         await asyncio.sleep(0.05 if title == "A" else 0)
         return f"{title} is here"
 
@@ -164,11 +156,7 @@ def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart
 def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own() -> None:
     @tool
     def list_books(author: str) -> str:
-        """List books.
-
-        Args:
-            author: Their author.
-        """
+        """List books."""
         return f"books of {author}: {LONG}"
 
     def reply(messages: Any) -> Any:
@@ -199,11 +187,7 @@ def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(opened: Any, 
 
     @tool
     def pay(order: str) -> str:
-        """Pay an order.
-
-        Args:
-            order: Its id.
-        """
+        """Pay an order."""
         return f"paid {order}"
 
     agent, model = opened(ScriptedModel([[call("c1", "pay", order="17")], "done", "again"]), tools=[pay])
@@ -239,11 +223,7 @@ def test_a_tool_that_returns_one_object_twice_has_two_results(opened: Any, *, to
 
     @tool
     def stock(title: str) -> dict[str, Any]:
-        """Look for copies.
-
-        Args:
-            title: The book.
-        """
+        """Look for copies."""
         return shared
 
     calls = [call("a", "stock", title="A"), call("b", "stock", title="B")]

@@ -163,10 +163,10 @@ def test_refresh_sees_another_device(stores: Stores) -> None:
 
 
 def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
-    stores: Stores, caplog: pytest.LogCaptureFixture
+    both: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = device(stores, refresh="turn", hot_deadline=1.0, durable_deadline=1.0)
-    other = device(stores)
+    one = device(both, refresh="turn", hot_deadline=1.0, durable_deadline=1.0)
+    other = device(both)
     one("one")
     quiet(one)
     other("other")

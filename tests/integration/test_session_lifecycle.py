@@ -24,7 +24,7 @@ from strands.bidi.models import BidiModel
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, BeforeToolCallEvent
 from strands.types.agent import ConcurrentInvocationMode
 
-from strands_manga_memory import ConversationScope, TieredSessionManager
+from strands_manga_memory import TieredSessionManager
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
@@ -123,11 +123,7 @@ def test_another_conversation_manager_takes_over_with_a_warning(stores: Stores, 
 
 @tool(context=True)
 def pay(amount: int, tool_context: ToolContext) -> str:
-    """Pay, if a human agrees.
-
-    Args:
-        amount: How much.
-    """
+    """Pay, if a human agrees."""
     answer = tool_context.interrupt("approval", reason={"amount": amount})
     return f"paid {amount}" if answer == "yes" else "not paid"
 
@@ -399,19 +395,6 @@ def test_a_stateful_model_is_told_the_same_list_twice(stores: Stores) -> None:
 # Who may share a session
 
 
-def test_two_agents_with_their_own_ids(stores: Stores) -> None:
-    manager = stores.manager()
-    first, second = agent(manager, agent_id="librarian"), agent(manager, agent_id="cashier")
-    first("where is it")
-    second("what does it cost")
-    first("thank you")
-    manager.flush()
-    manager = stores.manager()
-    assert texts(agent(manager, agent_id="librarian").messages) == ["where is it", "ok", "thank you", "ok"]
-    assert texts(agent(manager, agent_id="cashier").messages) == ["what does it cost", "ok"]
-    assert texts(manager.history("cashier")) == ["what does it cost", "ok"]
-
-
 def test_the_same_id_twice_is_refused(both: Stores) -> None:
     manager = both.manager()
     first = agent(manager, agent_id="a")
@@ -449,33 +432,16 @@ def test_a_bidirectional_agent_is_refused(both: Stores) -> None:
         BidiAgent(model=Microphone(), session_manager=both.manager())
 
 
-BAD: dict[str, Any] = {
-    "empty": "",
-    "blank": "  ",
-    "too long": "x" * 1025,
-    "a number": 7,
-    "none": None,
-    "bytes": b"s",
-    "half a character": "\ud800",
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_ids_fail_at_construction(both: Stores, name: str) -> None:
+@pytest.mark.parametrize("session_id", ["", "  ", "x" * 1025, 7, None, b"s", "\ud800"])
+def test_bad_ids_fail_at_construction(both: Stores, session_id: Any) -> None:
     with pytest.raises(ValueError, match="session_id must"):
-        TieredSessionManager(BAD[name], hot=both.hot, durable=both.durable)
-    for field in ("user_id", "session_id", "agent_id", "tenant"):
-        if field == "tenant" and BAD[name] is None:
-            continue
-        with pytest.raises(ValueError, match=f"{field} must"):
-            ConversationScope(**{"user_id": "u", "session_id": "s", field: BAD[name]})
+        TieredSessionManager(session_id, hot=both.hot, durable=both.durable)
 
 
 @pytest.mark.parametrize(
     ("named", "message"),
     [
         ({"refresh": "always"}, "refresh must be one of 'never', 'turn', got 'always'"),
-        ({"refresh": "always"}, "refresh must be one of"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"flush_every": True}, "flush_every must be a positive whole number"),
         ({"flush_every": 1.5}, "flush_every must be a positive whole number"),
@@ -713,15 +679,6 @@ def test_a_result_that_is_no_json_is_saved_as_text(both: Stores) -> None:
     restored = both.agent(tools=[odd])
     assert restored.messages[2]["content"][0]["toolResult"]["content"][0]["json"]["odd"] == "odd"
     assert len(restored.messages) == 4
-
-
-def test_in_process_hot_tier_alone(unique: str) -> None:
-    from strands_manga_memory import InMemoryHotStore
-
-    hot = InMemoryHotStore()
-    live = agent(TieredSessionManager(unique, hot=hot, **PATIENT))
-    live("hello")
-    assert same(agent(TieredSessionManager(unique, hot=hot, **PATIENT)).messages, live.messages)
 
 
 def test_in_process_hot_tier_beside_a_durable_one_is_not_waited_for(both: Stores) -> None:

@@ -18,23 +18,16 @@ from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, MessageAdd
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     BLOCKS,
-    KINDS,
     Stores,
     agent,
     assistant,
     find,
-    open_stores,
     same,
     texts,
     tool_turns,
     tool_use,
     user,
 )
-
-
-@pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return open_stores(request.param, request)
 
 
 def check(stores: Stores, live: Agent, **arguments: Any) -> None:
@@ -283,14 +276,3 @@ def test_a_tool_call_that_somebody_put_into_the_middle_of_a_history_is_answered_
     check(both, restored)
     assert restored.model.requests[-1].messages[2]["content"][0]["toolResult"]["toolUseId"] == "gone"
     assert texts(both.manager().history()) == ["one", "ok", "two", "ok"]
-
-
-def test_only_what_is_stored_by_others_is_used(both: Stores) -> None:
-    """Two agents of one session and two sessions of one store do not see each other."""
-    first, second = both.agent(agent_id="a"), both.agent(agent_id="b")
-    other = both.agent(session=both.session + "x")
-    for each, word in ((first, "first"), (second, "second"), (other, "other")):
-        each(word)
-    assert texts(both.agent(agent_id="a").messages) == ["first", "ok"]
-    assert texts(both.agent(agent_id="b").messages) == ["second", "ok"]
-    assert texts(both.agent(session=both.session + "x").messages) == ["other", "ok"]

@@ -152,19 +152,6 @@ def _commands(client: Any) -> dict[str, int]:
     return {name.removeprefix("cmdstat_"): value["calls"] for name, value in stats.items()}
 
 
-def test_bytes_a_turn_do_not_grow(both: Stores) -> None:
-    window = SlidingWindowConversationManager(window_size=400)
-    live = both.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
-    sizes: list[int] = []
-    for turn in range(80):
-        before = len(both.hot.written)
-        live(f"turn {turn:03}")
-        sizes.append(sum(both.hot.written[before:]))
-    late, early = sizes[65:], sizes[5:20]
-    assert (sum(late) - sum(early)) / 15 < 200, "turns with and without a flush, as many of each"
-    assert max(sizes) < 2048 + 1200
-
-
 def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -> None:
     stores = open_stores("valkey+dynamodb", request)
     table = stores.durable = CountingTable(stores.durable)

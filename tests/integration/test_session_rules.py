@@ -18,10 +18,10 @@ import pytest
 from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
-from strands_manga_memory import ConversationScope, MangaMemory, SessionSweeper, SQLiteTable
+from strands_manga_memory import ConversationScope, MangaMemory, SQLiteTable
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
-from tests.support import UNREADABLE_TEXT, finish_writes, hot_copy
+from tests.support import finish_writes
 from tests.unit.session.support import PATIENT, SurvivingHotStore, texts, user
 
 SCOPE = ConversationScope("reader", "s")
@@ -230,32 +230,6 @@ def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) ->
     assert world.durable_alone() == world.process().log() == said("one", "two", "three")
 
 
-def test_a_damaged_record_costs_what_it_holds_and_nothing_else(world: World) -> None:
-    """A field that cannot be read costs its cells, a segment that cannot be read its messages: the view shows a marked
-    placeholder, and the bytes stay as they are.
-    """
-    a = world.process(flush_every=1)
-    live = a.agent()
-    for asked in ("one", "two", "three"):
-        live(asked)
-        live._session_manager.flush()
-    world.lose_hot()
-    segment = sorted((row for row in world.rows() if "#TURN#" in row["sk"]), key=lambda row: row["sk"])[1]
-    segment["turn"] = segment["turn"][:-9]
-    with closing(SQLiteTable(world.path)) as table:
-        table.put(segment)
-
-    restored = world.process().agent()
-    shown = texts(restored.messages)
-    restored("four")
-    restored._session_manager.flush()
-
-    assert [text for text in shown if text != UNREADABLE_TEXT] == said("one", "three")
-    assert len(shown) == 6
-    assert world.process().view() == [*shown, *said("four")]
-    assert next(row for row in world.rows() if row["sk"] == segment["sk"])["turn"] == segment["turn"]
-
-
 # Several processes
 
 
@@ -315,32 +289,6 @@ def test_a_late_write_after_a_lost_hot_tier_renames_and_doubles_nothing(world: W
     assert [text for text in view[::2] if text != "b1"] == ["a1", "a2", "a3"]
 
 
-def test_who_goes_on_after_a_deletion_keeps_nothing_of_it_and_begins_another_life(world: World) -> None:
-    """Whoever merges it has lost the life: it keeps nothing of it, and what it says next begins another."""
-    a, b = world.process(), world.process()
-    one = a.agent()
-    one(f"my card is {SECRET}")
-    other = b.agent()
-    other("noted")
-    for process in (a, b):
-        process.settle()
-    world.process().memory.session(SCOPE).delete_session()
-
-    for live in (one, other):
-        live("said before it was known")
-    one("hello")
-    for live in (one, other):
-        live._session_manager.flush()
-
-    assert texts(one.messages) == world.process().view() == world.process().log() == said("hello")
-    other("anew")
-    assert texts(other.messages)[-2:] == said("anew")
-    assert not {"noted", f"my card is {SECRET}"} & {*texts(other.messages), *world.process().log()}
-    for process in (a, b):
-        process.settle()
-    assert SECRET not in world.stored()
-
-
 def test_a_late_writer_puts_no_text_back_that_was_redacted(world: World, threads: ThreadPoolExecutor) -> None:
     """So no writer, however late, puts a text back that was redacted."""
     a, b = world.process(), world.process()
@@ -364,38 +312,6 @@ def test_a_late_writer_puts_no_text_back_that_was_redacted(world: World, threads
 
     assert SECRET not in world.stored()
     assert world.process().view() == world.durable_alone() == ["[redacted]", "ok", "noted", "ok"]
-
-
-def test_a_sweeper_moves_an_expired_conversation_and_drops_none_that_goes_on(world: World) -> None:
-    """A hot replica that nobody used is claimed by a sweeper, merged with the durable one, flushed, and dropped if its
-    version is still the claimed one.
-    """
-    a = world.process()
-    live = a.agent()
-    for asked in ("one", "two", "three"):
-        live(asked)
-    a.settle()
-    meanwhile = iter(["four"])
-
-    def comes_back(conversation: Any) -> None:
-        for asked in meanwhile:
-            live(asked)
-            a.settle()
-
-    sweeper = SessionSweeper(
-        hot=world.hot, durable=SQLiteTable(world.path), finalizer=comes_back, codec=world.codec, clock=world.clock
-    )
-    assert sweeper.run_once() == 0, "nobody's time is over"
-
-    world.clock.advance(2_000)
-    sweeper.run_once()
-    assert world.durable_alone()[:6] == said("one", "two", "three")
-    assert world.hot_alone() == said("one", "two", "three", "four")
-
-    world.clock.advance(4_000)
-    sweeper.run_once()
-    assert all(hot_copy(world.hot, name) is None for name in world.hot.copy())
-    assert world.process().view() == said("one", "two", "three", "four")
 
 
 def test_who_looks_before_a_turn_sees_what_others_said_in_either_tier(world: World) -> None:

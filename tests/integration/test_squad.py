@@ -916,11 +916,7 @@ async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(ope
 
 @tool(context=True)
 def sign(what: str, tool_context: ToolContext) -> str:
-    """Sign, if the user agrees.
-
-    Args:
-        what: What to sign.
-    """
+    """Sign, if the user agrees."""
     answer = tool_context.interrupt("signature", reason=f"Sign the {what}?")
     return f"{what} signed: {answer}"
 

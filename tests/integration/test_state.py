@@ -94,11 +94,7 @@ def use(name: str, id_: str, **given: Any) -> dict[str, Any]:
 
 @tool
 def get_stock(asin: str) -> str:
-    """Say how many are in stock.
-
-    Args:
-        asin: The product.
-    """
+    """Say how many are in stock."""
     return f"{asin}: 3 in stock"
 
 
@@ -448,11 +444,7 @@ def test_tool_calls_are_recorded_by_themselves() -> None:
 
     @tool
     def slow(query: str) -> str:
-        """Search.
-
-        Args:
-            query: What for.
-        """
+        """Search."""
         clock.advance(0.4)
         if query == "bad":
             raise RuntimeError("the catalogue is closed")
@@ -482,11 +474,7 @@ def test_parallel_tools_are_steps_of_their_own() -> None:
 
     @tool
     def together(number: int) -> str:
-        """Wait for the others.
-
-        Args:
-            number: Which one.
-        """
+        """Wait for the others."""
         started.wait(20)
         return str(number)
 
@@ -617,11 +605,7 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
 
     @tool(context=True)
     def refund(order: str, tool_context: ToolContext) -> str:
-        """Refund an order.
-
-        Args:
-            order: The order.
-        """
+        """Refund an order."""
         clock.advance(0.5)
         return str(tool_context.interrupt("approve", reason=order))
 
@@ -861,11 +845,7 @@ def test_a_change_in_the_middle_of_a_turn_is_seen_by_its_next_call() -> None:
 
     @tool
     def add_to_cart(asin: str) -> str:
-        """Add it.
-
-        Args:
-            asin: What.
-        """
+        """Add it."""
         EnvironmentChanges(hot, SCOPE).publish(cart=[{"asin": asin, "quantity": 1}])
         return "added"
 
@@ -1145,11 +1125,7 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
 
     @tool
     def look(query: str) -> str:
-        """Look.
-
-        Args:
-            query: For what.
-        """
+        """Look."""
         if query == "fail":
             raise RuntimeError("no \ud800 luck")
         return "B07X1234 「x\ud800y」"

@@ -182,11 +182,7 @@ class Volume(BaseModel):
 
 @tool
 def slow(title: str) -> str:
-    """Find a volume, slowly.
-
-    Args:
-        title: Its title.
-    """
+    """Find a volume, slowly."""
     raise SystemExit(title)
 
 
@@ -210,11 +206,7 @@ def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_was(stor
 
 @tool(context=True)
 def ask(question: str, tool_context: Any) -> str:
-    """Ask a human.
-
-    Args:
-        question: What to ask.
-    """
+    """Ask a human."""
     return str(tool_context.interrupt("question", reason=question))
 
 
@@ -323,11 +315,7 @@ def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(b
 
 @tool
 def confirm(question: str) -> str:
-    """Ask in the browser.
-
-    Args:
-        question: What to ask.
-    """
+    """Ask in the browser."""
     return "Forwarded to client"
 
 

@@ -141,7 +141,6 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "test_the_tiers_are_written_off_the_response": (
         f"{_I}/test_session_roundtrips.py::test_one_round_trip_a_turn",
         f"{_I}/test_session_roundtrips.py::test_five_turns_are_flushed_together",
-        f"{_I}/test_defects.py::test_defect_d1_five_turns_are_flushed_together",
     ),
     "test_signals_leave_in_order_and_none_is_lost": (
         f"{_I}/test_preferences.py::test_a_stream_that_throttles_gets_everything_in_order_later",

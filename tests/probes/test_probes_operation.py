@@ -220,11 +220,7 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
     @tool
     def save(path: str) -> str:
-        """Save something.
-
-        Args:
-            path: Where.
-        """
+        """Save something."""
         return path
 
     def sent(tools: list[Any], **given: Any) -> str:

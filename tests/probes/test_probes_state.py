@@ -37,11 +37,7 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
 
     @tool
     def stock(title: str) -> str:
-        """Look up the stock.
-
-        Args:
-            title: The title.
-        """
+        """Look up the stock."""
         return f"3 copies of {title}"
 
     source = CallableEnvironmentSource(lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]})
@@ -114,11 +110,7 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
     @tool
     def analyze(part: int) -> str:
-        """Analyze a part.
-
-        Args:
-            part: Which.
-        """
+        """Analyze a part."""
         return f"part {part}: " + "sales rose in the north and fell in the south, " * 4
 
     memory = deployment.process()
@@ -151,11 +143,7 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
 
     @tool
     def lookup(number: int) -> str:
-        """Look something up.
-
-        Args:
-            number: What.
-        """
+        """Look something up."""
         if number % 3 == 0:
             raise ValueError(f"no order {number}")
         return f"order {number}"
@@ -196,22 +184,14 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
     @tool
     def price(title: str) -> str:
-        """Say the price.
-
-        Args:
-            title: Of what.
-        """
+        """Say the price."""
         if not works:
             raise ConnectionError("the price service is gone")
         return f"{title}: 12 dollars"
 
     @tool
     def list_price(title: str) -> str:
-        """Say the list price.
-
-        Args:
-            title: Of what.
-        """
+        """Say the list price."""
         return f"{title}: list price 15 dollars"
 
     clock = FakeClock()
@@ -259,11 +239,7 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
 
     @tool
     def picky(number: int) -> str:
-        """Take a number.
-
-        Args:
-            number: A number.
-        """
+        """Take a number."""
         return str(number)
 
     memory = deployment.process()

@@ -101,11 +101,7 @@ def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
 
     @tool
     def stock(title: str) -> str:
-        """Look up the stock.
-
-        Args:
-            title: The title.
-        """
+        """Look up the stock."""
         return f"{CANARY} in stock"
 
     memory = deployment.process()

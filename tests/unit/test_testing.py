@@ -37,11 +37,7 @@ def test_replies_may_be_made_from_the_request() -> None:
 def test_tool_calls_and_reasoning_are_streamed_like_a_models() -> None:
     @tool
     def find(title: str) -> str:
-        """Find a volume.
-
-        Args:
-            title: Its title.
-        """
+        """Find a volume."""
         return f"found {title}"
 
     thought = {"reasoningContent": {"reasoningText": {"text": "let me see", "signature": "s"}}}

@@ -16,11 +16,7 @@ from strands_manga_memory.testing import ScriptedModel
 
 @tool
 def get_order(order_id: str) -> dict[str, Any]:
-    """Return an order.
-
-    Args:
-        order_id: Its number.
-    """
+    """Return an order."""
     if order_id == "known":
         return {"status": "success", "content": [{"text": "shipped"}]}
     return {"status": "error", "isError": True, "content": [{"text": f"no such order: {order_id}"}]}
@@ -39,20 +35,9 @@ async def test_five_unknown_orders_of_one_user_open_no_breaker() -> None:
     assert "shipped" in await ask(guarded, "u2", "known")
 
 
-async def test_a_tool_that_fails_for_several_users_opens_it() -> None:
-    guarded = guard_tool(get_order, BreakerPolicy(users=2))
-    for number in range(10):
-        await ask(guarded, f"u{number % 2}", f"x{number}")
-    assert "circuit_open" in await ask(guarded, "u3", "known")
-
-
 @tool
 def look_up(order_id: str) -> str:
-    """Return an order.
-
-    Args:
-        order_id: Its number.
-    """
+    """Return an order."""
     if order_id != "known":
         raise KeyError(f"no such order: {order_id}")
     return "shipped"
@@ -60,11 +45,7 @@ def look_up(order_id: str) -> str:
 
 @tool
 def reports(order_id: str) -> dict[str, Any]:
-    """Return an order.
-
-    Args:
-        order_id: Its number.
-    """
+    """Return an order."""
     if order_id == "known":
         return {"status": "success", "content": [{"text": "shipped"}]}
     return {"status": "error", "content": [{"text": f"no such order: {order_id}"}]}

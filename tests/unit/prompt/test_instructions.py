@@ -158,11 +158,7 @@ def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Pa
 
     @tool(name="search_memory")
     def own(query: str) -> str:
-        """Search.
-
-        Args:
-            query: What for.
-        """
+        """Search."""
         return query
 
     def sent(*tools: Any) -> str:
@@ -208,12 +204,7 @@ def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(fold
 def test_an_agent_whose_tools_write_gets_no_instructions_from_there(folders: list[Path]) -> None:
     @tool
     def file_write(path: str, content: str) -> str:
-        """Write a file.
-
-        Args:
-            path: Where.
-            content: What.
-        """
+        """Write a file."""
         return "written"
 
     model = ScriptedModel()

@@ -459,11 +459,7 @@ class SurvivingHotStore(InMemoryHotStore):
 
 @tool
 def find(title: str) -> str:
-    """Find a volume.
-
-    Args:
-        title: Its title.
-    """
+    """Find a volume."""
     return f"found {title}"
 
 
