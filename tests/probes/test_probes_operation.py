@@ -31,7 +31,7 @@ from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.probes.conftest import Deployment
-from tests.unit.memory.personal_lines import NOBODYS, PERSONAL
+from tests.unit.memory.personal_lines import HARMLESS, PERSONAL
 
 SCOPE = ConversationScope("u1", "s1")
 CANARY = "CANARY7Q"
@@ -241,9 +241,9 @@ def test_personal_data_are_found(script: str) -> None:
     """Thirteen kinds of personal data are found with a recall of .9 and a precision of .97, in English and Japanese."""
     policy = PiiPolicy()
     assert len({kind for line, _ in PERSONAL for kind in re.findall(r"\[(\w+)\]", policy.applied(line))}) == 13
-    lines = [line for line in PERSONAL if line[0].isascii() == (script == "English")]
+    lines = [(line, text) for line, texts in PERSONAL for text in texts if line.isascii() == (script == "English")]
     found = sum(data not in policy.applied(line) for line, data in lines)
-    wrong = sum(policy.applied(line) != line for line in NOBODYS if line.isascii() == (script == "English"))
+    wrong = sum(policy.applied(line) != line for line in HARMLESS if line.isascii() == (script == "English"))
     assert found / len(lines) >= 0.9
     assert found / (found + wrong) >= 0.97
 
