@@ -128,7 +128,7 @@ def postgres_server() -> Iterator[servers.Postgres]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
+@pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.long)])
 def tables(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[tuple[Table, Table]]:
     """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server in turn."""
     made: tuple[Table, Table]

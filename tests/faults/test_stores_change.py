@@ -20,7 +20,13 @@ from tests import servers
 from tests.unit.session.support import Stores, open_stores, texts
 
 
-@pytest.fixture(params=["sqlite", "dynamodb", "valkey+sqlite", "valkey+dynamodb"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "valkey+sqlite",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("dynamodb", "valkey+dynamodb")),
+    ]
+)
 def stores(request: pytest.FixtureRequest) -> Stores:
     return open_stores(request.param, request)
 

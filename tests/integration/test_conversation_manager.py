@@ -248,7 +248,7 @@ _SETTINGS = settings(
 )
 TestConversations = Conversations.TestCase
 TestConversations.settings = _SETTINGS
-TestLoggedConversations = LoggedConversations.TestCase
+TestLoggedConversations = pytest.mark.long(LoggedConversations.TestCase)
 TestLoggedConversations.settings = _SETTINGS
 TestSnapshotConversations = SnapshotConversations.TestCase
 TestSnapshotConversations.settings = _SETTINGS
@@ -275,16 +275,6 @@ def agent_of(kind: str, folder: Path, *, budget: int = BUDGET, model: Any = None
 
 
 both_kinds = pytest.mark.parametrize("kind", ["file", "snapshot"])
-
-
-@both_kinds
-def test_defect_hotcontext_restore_undoes_eviction(kind: str, tmp_path: Path) -> None:
-    agent = agent_of(kind, tmp_path)
-    for number in range(26):
-        agent(f"question {number}")
-    live = plain(agent.messages)
-    assert len(live) < 40
-    assert plain(agent_of(kind, tmp_path).messages) == live
 
 
 def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path) -> None:

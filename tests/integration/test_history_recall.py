@@ -17,7 +17,6 @@ from strands.types.content import Message
 from strands.vended_plugins.context_injector import ContextInjector
 
 from strands_manga_memory import (
-    ConversationScope,
     HistoryRecall,
     ImportanceWeightedConversationManager,
     MangaMemory,
@@ -459,19 +458,6 @@ def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
     agent("What was my secret word?")
     assert "xyzzy" not in quoted(agent)
     assert not is_findable(recall)
-
-
-def test_two_sessions_of_one_store_do_not_see_each_other(tmp_path: Path) -> None:
-    table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
-    table.create_if_missing()
-    for user in ("u1", "u2"):
-        session = TieredSessionManager(ConversationScope(user, "s", "a"), durable=table)
-        recall = HistoryRecall(history=session.records)
-        agent = made(recall, session_manager=session, agent_id="a")
-        agent(f"{SECRET} for {user}")
-        talk(agent)
-        found = [hit.message.text for hit in recall.search("xyzzy") if "xyzzy" in hit.message.text]
-        assert found == [f"{SECRET} for {user}"]
 
 
 # --- The tool, and settings ---------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Deployment:
         self.page.close()
 
 
-@pytest.fixture(params=["embedded", "servers"])
+@pytest.fixture(params=["embedded", pytest.param("servers", marks=pytest.mark.long)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Deployment]:
     """The embedded stores, and a Valkey and a DynamoDB server, in turn."""
     clients: list[Any] = []

@@ -298,19 +298,6 @@ def test_snapshot_that_a_tool_loads_is_what_the_turn_changes() -> None:
     assert '"calls":1' in agent.state.get("manga_state.goals")
 
 
-def test_a_snapshot_that_is_loaded_between_turns_is_what_counts() -> None:
-    coordinator = StateCoordinator()
-    agent = agent_with(coordinator)
-    coordinator.goals.set("the first one")
-    agent("hello")
-    snapshot = agent.take_snapshot(preset="session")
-    coordinator.goals.set("the second one")
-    agent.load_snapshot(snapshot)
-    assert coordinator.goals.goal().text == "the first one"
-    agent("and now?")
-    assert coordinator.goals.goal().text == "the first one"
-
-
 def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> None:
     class Redacting(ScriptedModel):
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
@@ -935,46 +922,6 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
     await agent.invoke_async("hm")
     assert "tier tier2" in told(model)
     assert loads == [2]
-
-
-def test_two_processes_on_one_session_lose_no_layer(tmp_path: Path) -> None:
-    hot = type("SurvivingHotStore", (InMemoryHotStore,), {"survives_process": True})()
-    table = SQLiteTable(tmp_path / "sessions.sqlite3")
-    table.create_if_missing()
-    coordinators = [StateCoordinator(intents=REORDER), StateCoordinator(intents=REORDER)]
-    agents = [
-        agent_with(each, session_manager=TieredSessionManager(SCOPE, hot=hot, durable=table, refresh="turn"))
-        for each in coordinators
-    ]
-    coordinators[0].goals.set("from the first device")
-    agents[0]("hello")
-    coordinators[1].dialogue.set_intent("reorder")
-    agents[1]("I want volume 3.")
-    agents[0]("and now?")
-    agents[1]("and here?")
-    for coordinator in coordinators:
-        assert coordinator.goals.goal().text == "from the first device"
-        assert coordinator.dialogue.intent == "reorder"
-        assert [each.value for each in coordinator.entities.active()] == ["3"]
-
-
-def test_two_agents_of_one_session_share_its_state_and_hear_of_the_same_changes(tmp_path: Path) -> None:
-    memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
-    models = {name: ScriptedModel() for name in ("seller", "clerk")}
-    agents = {
-        name: Agent(
-            model=model,
-            callback_handler=None,
-            **memory.agent_kwargs(user_id="u1", session_id="s1", agent_id=name, task_state=True),
-        )
-        for name, model in models.items()
-    }
-    memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X9999"])
-    agents["seller"]("Show me B07X1234.")
-    agents["clerk"]("What is in the cart?")
-    assert all("B07X9999" in told(model) for model in models.values())
-    assert "B07X1234" in told(models["clerk"])
-    memory.close()
 
 
 def test_an_agent_with_state_is_not_kept_alive() -> None:

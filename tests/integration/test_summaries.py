@@ -654,16 +654,6 @@ def test_corrected_values_are_not_told_as_current() -> None:
     assert "3 copies" not in shown
 
 
-def test_outdated_turns_do_not_stay_behind_the_facts() -> None:
-    agent = made(lambda _: "I'm sorry, I can't do that.")
-    agent("I decided to buy two copies of Uzumaki, please reserve them.")
-    agent("Hmm, that is over my budget. One copy, please.")
-    talk(agent, 6)
-    said = view(agent)
-    assert 0 < said.index("two copies of Uzumaki") < said.index("One copy, please")
-    assert said.count("two copies of Uzumaki") == said.count("One copy, please") == 1
-
-
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -965,7 +955,7 @@ _SETTINGS = settings(
 )
 TestConversations = Conversations.TestCase
 TestConversations.settings = _SETTINGS
-TestLoggedConversations = LoggedConversations.TestCase
+TestLoggedConversations = pytest.mark.long(LoggedConversations.TestCase)
 TestLoggedConversations.settings = _SETTINGS
 TestSnapshotConversations = SnapshotConversations.TestCase
 TestSnapshotConversations.settings = _SETTINGS

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.hooks import BeforeModelCallEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.exceptions import ContextWindowOverflowException
@@ -25,7 +24,6 @@ from strands_manga_memory.conversation import (
     default_counter,
 )
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
@@ -103,25 +101,6 @@ def test_the_folder_imports_none_of_its_neighbours() -> None:
 # --- The budget -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_history_is_within_the_budget_at_every_model_call() -> None:
-    model = ScriptedModel(lambda _: "answer " * 60)
-    agent = made(model=model)
-    for number in range(20):
-        agent(f"question {number} " + "word " * 50)
-        assert tokens(agent.messages) <= 500
-    assert all(tokens(request.messages) <= 500 for request in model.requests)
-    assert all(problems(request.messages) == [] for request in model.requests)
-    assert all("question 0 " in json.dumps(request.messages[0]) for request in model.requests)
-
-
-def test_defect_hotcontext_invalid_history() -> None:
-    """Trimming a plain chat must not leave neighbours of one role."""
-    agent = made(messages=chat(12))
-    agent.conversation_manager.apply_management(agent)
-    assert 2 < len(agent.messages) < 24
-    assert problems(for_model(agent.messages)) == []
-
-
 def test_the_list_of_messages_stays_the_same_object() -> None:
     agent = made(messages=chat(12))
     messages = agent.messages
@@ -175,19 +154,6 @@ def test_large_texts_are_counted_off_the_event_loop() -> None:
     assert threads["large"]
 
 
-def test_pinned_messages_reach_the_model_whole_and_stay() -> None:
-    model = ScriptedModel(lambda _: "answer " * 60)
-    agent = made(model=model)
-    agent("hello")
-    agent("my order is ORD-1 " + "word " * 20)
-    pin_message(agent.messages, 2)
-    for number in range(10):
-        agent(f"question {number} " + "word " * 50)
-    blocks = [block for message in model.requests[-1].messages for block in message["content"]]
-    assert agent.messages[2]["content"][0] in blocks
-    assert "ORD-1" in json.dumps(agent.messages[2])
-
-
 def test_pins_over_the_budget_are_kept_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     agent = made(200, messages=[user(), assistant(), pinned(user("keep " * 400)), assistant()])
     with caplog.at_level(logging.WARNING):
@@ -196,15 +162,6 @@ def test_pins_over_the_budget_are_kept_and_logged_once(caplog: pytest.LogCapture
     assert agent.messages[2]["content"][0]["text"] == "keep " * 400
     assert len([record for record in caplog.records if "over the budget" in record.message]) == 1
     assert "keep" not in caplog.text
-
-
-def test_a_cap_in_turns() -> None:
-    model = ScriptedModel()
-    agent = made(4_096, model=model, max_turns=3)
-    for number in range(10):
-        agent(f"question {number}")
-    sent = [message["content"][0]["text"] for message in model.requests[-1].messages if message["role"] == "user"]
-    assert sent == ["question 0", "question 8", "question 9"]
 
 
 def test_the_first_turn_never_grows() -> None:
@@ -311,16 +268,6 @@ def test_both_the_models_count_and_ours_are_within_the_budget() -> None:
 
 
 # --- A full window ----------------------------------------------------------------------------------------------------------
-
-
-def test_an_overflow_halves_the_history_and_the_turn_goes_on() -> None:
-    model = ScriptedModel([OVERFLOW, "ok"])
-    agent = made(messages=chat(4))
-    agent.model = model
-    assert str(agent("and now?")).strip() == "ok"
-    first, second = (tokens(request.messages) for request in model.requests)
-    assert second <= first // 2
-    assert problems(model.requests[1].messages) == []
 
 
 def test_each_further_overflow_goes_deeper() -> None:

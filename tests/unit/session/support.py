@@ -38,7 +38,7 @@ from tests import servers
 KINDS = ("valkey+dynamodb", "valkey+sqlite", "valkey", "dynamodb", "sqlite")
 """Pairs of tiers, by the names of their servers; one name alone is the only tier."""
 
-SHAPES = ("valkey+dynamodb", "valkey", "sqlite")
+SHAPES = ("valkey+sqlite", "valkey", "sqlite", pytest.param("valkey+dynamodb", marks=pytest.mark.long))
 """Both tiers, a hot one and a durable one: enough where it matters which tiers there are, and not which stores they are in."""
 
 PATIENT = {"hot_deadline": 10.0, "durable_deadline": 10.0}
