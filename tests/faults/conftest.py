@@ -44,19 +44,6 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return found
 
 
-@dataclass(frozen=True)
-class Way:
-    """A backend."""
-
-    stores: Stores
-
-
-@pytest.fixture(params=["services", "sqlite"])
-def way(request: pytest.FixtureRequest) -> Way:
-    """Return each backend."""
-    return Way(request.getfixturevalue(request.param))
-
-
 def _with_table(stores: Stores) -> Stores:
     table = open_table(stores.durable)
     table.create_if_missing()

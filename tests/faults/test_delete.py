@@ -9,7 +9,7 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory.stores import open_table
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Way
+from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
 
 
@@ -22,8 +22,8 @@ def keys(stores: Stores, session: str) -> list[str]:
 
 
 @pytest.mark.parametrize("flush_every", [1, 5])
-def test_nothing_comes_back(new_process: NewProcess, way: Way, flush_every: int, unique: str) -> None:
-    stores = way.stores
+def test_nothing_comes_back(new_process: NewProcess, stores: Stores, flush_every: int, unique: str) -> None:
+    stores = stores
     talking = new_process(stores, flush_every=flush_every)
     talking.agent("t0 parallel")
     talking.settle()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process, Way
+from tests.faults.conftest import NewProcess, Process
 from tests.faults.forks import Child, forked_child
 from tests.faults.kill import Stores
 
@@ -19,8 +19,8 @@ def check(process: Process, new_process: NewProcess, stores: Stores, *turns: tup
         assert talk.split_pairs(found.log()) == []
 
 
-def test_parent_and_child_both_go_on(new_process: NewProcess, way: Way) -> None:
-    process = new_process(way.stores)
+def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) -> None:
+    process = new_process(stores)
     process.agent("t0 tool")
 
     def work(parent: Child) -> None:
@@ -40,7 +40,7 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, way: Way) -> None:
     assert child.end() == []
     process.agent("p3 text")
     turns = [("t0", "tool"), *((f"c{n}", "tool") for n in range(3)), *((f"p{n}", "parallel") for n in range(3)), ("p3", "text")]
-    check(process, new_process, way.stores, *turns)
+    check(process, new_process, stores, *turns)
 
 
 def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process: NewProcess, stores: Stores) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from strands import tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMemory
 from strands_manga_memory.stores import open_table
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Way
+from tests.faults.conftest import NewProcess
 from tests.faults.kill import Stores
 
 RESULT = os.urandom(1_500_000).hex()
@@ -26,19 +25,6 @@ IMAGE = os.urandom(1_000_000)
 def large_lookup(query: str) -> str:
     """Return 3 MB that do not compress below 1.5 MB."""
     return RESULT
-
-
-@pytest.fixture(params=["services", "sqlite"])
-def stores(request: pytest.FixtureRequest) -> Stores:
-    """Each backend in turn."""
-    found: Stores = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(params=["services", "sqlite"])
-def way(request: pytest.FixtureRequest) -> Way:
-    """Return each backend."""
-    return Way(request.getfixturevalue(request.param))
 
 
 @contextmanager
@@ -62,8 +48,8 @@ def parts(stores: Stores, session: str) -> int:
     return len(further)
 
 
-def test_a_3_mb_tool_result_and_a_1_mb_image(new_process: NewProcess, way: Way, unique: str) -> None:
-    stores = way.stores
+def test_a_3_mb_tool_result_and_a_1_mb_image(new_process: NewProcess, stores: Stores, unique: str) -> None:
+    stores = stores
     window = {"conversation_manager": SlidingWindowConversationManager(6, should_truncate_results=False)}
     process = new_process(stores, flush_every=1, agent=window)
     process.agent.tool_registry.registry["lookup"] = large_lookup

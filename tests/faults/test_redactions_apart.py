@@ -13,7 +13,7 @@ from strands.hooks import BeforeModelCallEvent
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process, Way
+from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
 
 SECRET = "4111 1111 1111 1111"
@@ -42,10 +42,10 @@ def stored(process: Process, session: str) -> str:
 @pytest.mark.parametrize("others_flush", [False, True], ids=["they save", "they flush"])
 @pytest.mark.parametrize("evicts", [False, True], ids=["in the window", "evicted"])
 def test_the_original_does_not_come_back(
-    new_process: NewProcess, way: Way, unique: str, others_flush: bool, evicts: bool
+    new_process: NewProcess, stores: Stores, unique: str, others_flush: bool, evicts: bool
 ) -> None:
     way_of = {"codec": Codec(compress_from=1 << 30), "flush_every": 5}
-    one = new_process(way.stores, **way_of)
+    one = new_process(stores, **way_of)
     one.agent.model = GuardedModel(talk.reply)
     one.agent("a0 tool")
     others: list[Process] = []
@@ -54,7 +54,7 @@ def test_the_original_does_not_come_back(
         if not others:
             await asyncio.to_thread(one.settle)
             window = {"conversation_manager": SlidingWindowConversationManager(2, should_truncate_results=False)}
-            others.append(await asyncio.to_thread(new_process, way.stores, agent=window if evicts else {}, **way_of))
+            others.append(await asyncio.to_thread(new_process, stores, agent=window if evicts else {}, **way_of))
             await asyncio.to_thread(others[0].agent, "b1 text")
             if others_flush:
                 await asyncio.to_thread(others[0].manager.flush)
@@ -70,7 +70,7 @@ def test_the_original_does_not_come_back(
     for process in (others[0], one, others[0]):
         process.manager.flush()
     assert SECRET not in stored(one, unique)
-    for there in (way.stores, Stores(None, way.stores.durable)):
+    for there in (stores, Stores(None, stores.durable)):
         found = new_process(there, **way_of)
         assert SECRET not in str([found.agent.messages, found.log()])
         turns = {"a0": "tool", "a1": "text", "a2": "text", "b1": "text", "b2": "tool"}

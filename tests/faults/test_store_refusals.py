@@ -183,6 +183,10 @@ HOT = {
 }
 
 
+RESTORED = ("password", "silent replica", "memory", "loading")
+"""Refusals that reach a restore in different places: at the login, at the read, at the write, and at once."""
+
+
 def said(agent: Any, *numbers: int) -> None:
     for number in numbers:
         assert f"t{number} answer" in str(agent(f"t{number} text"))
@@ -260,7 +264,7 @@ def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(shop: Shop, name: str, 
     whole(TieredSessionManager(_SESSION, hot=RedisHotStore(shop.valkey.client()), durable=shop.direct()), turns)
 
 
-@pytest.mark.parametrize("name", HOT)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in RESTORED else pytest.mark.long) for name in HOT])
 def test_an_agent_is_restored_from_the_durable_tier_while_the_hot_one_refuses(shop: Shop, name: str) -> None:
     refuse, mend, _ = HOT[name]
     first = shop.manager()
@@ -288,7 +292,7 @@ DURABLE = {
 
 
 @pytest.mark.parametrize("code", DURABLE)
-@pytest.mark.parametrize("has_hot", [True, False])
+@pytest.mark.parametrize("has_hot", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
     shop: Shop, code: str, has_hot: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from strands.types.exceptions import EventLoopException
 from strands_manga_memory import ConflictError
 from tests import servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process, Way
+from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
 
 SAVED_WITHIN = 3.0
@@ -60,8 +60,8 @@ def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent])
-def test_a_hook_of_the_user_raises(new_process: NewProcess, way: Way, event: Any) -> None:
-    process = new_process(way.stores)
+def test_a_hook_of_the_user_raises(new_process: NewProcess, stores: Stores, event: Any) -> None:
+    process = new_process(stores)
     process.agent("t0 text")
     hook = Failing(process, event)
     if event is AfterToolCallEvent:
@@ -71,18 +71,18 @@ def test_a_hook_of_the_user_raises(new_process: NewProcess, way: Way, event: Any
         with pytest.raises((UserError, EventLoopException)):
             process.agent("t1 tool")
     hook.is_mended = True
-    check(process, new_process, way.stores)
+    check(process, new_process, stores)
 
 
-def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, way: Way) -> None:
-    process = new_process(way.stores)
+def test_a_hook_raises_before_the_turn_begins(new_process: NewProcess, stores: Stores) -> None:
+    process = new_process(stores)
     process.agent("t0 text")
     hook = Failing(process, BeforeInvocationEvent)
     with pytest.raises(UserError):
         process.agent("t1 tool")
     process.agent.tool.lookup(query="direct")
     hook.is_mended = True
-    check(process, new_process, way.stores)
+    check(process, new_process, stores)
 
 
 async def cancel_scope(process: Process) -> None:
@@ -120,18 +120,18 @@ async def timeout(process: Process) -> None:
 
 
 @pytest.mark.parametrize("goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout])
-def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, way: Way, goes: Callable[[Process], Any]) -> None:
-    process = new_process(way.stores, agent={"delay": 0.01})
+def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, stores: Stores, goes: Callable[[Process], Any]) -> None:
+    process = new_process(stores, agent={"delay": 0.01})
     process.agent("t0 text")
     asyncio.run(goes(process))
     assert said(process.agent.messages)[2:3] == ["user:t1 sequential"]
     assert len(said(process.agent.messages)) < 2 + 6
-    check(process, new_process, way.stores)
+    check(process, new_process, stores)
 
 
-def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, way: Way) -> None:
+def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, stores: Stores) -> None:
     """A cancelled client cancels no write."""
-    process = new_process(way.stores)
+    process = new_process(stores)
 
     async def run() -> None:
         task = asyncio.create_task(process.agent.invoke_async("t1 tool"))
@@ -141,7 +141,7 @@ def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProc
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    check(process, new_process, way.stores)
+    check(process, new_process, stores)
 
 
 def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(

@@ -18,7 +18,7 @@ from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
 from tests.faults import talk
-from tests.faults.conftest import NewProcess, Process, Way
+from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
 
 pytestmark = pytest.mark.xdist_group("services")
@@ -120,11 +120,11 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
     check(new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text"))
 
 
-def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_cut_again_and_again(new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is lost in the middle of its turn, after that was saved in part."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
-        process = new_process(way.stores)
+        process = new_process(stores)
         assert talk.request_problems(talk.next_request(process.agent.messages)) == []
 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
@@ -138,7 +138,7 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
         with pytest.raises((SystemExit, ConflictError)):
             process.agent(f"t{number} {kind}")
         process.settle()
-    last = new_process(way.stores)
+    last = new_process(stores)
     assert talk.request_problems(talk.next_request(last.agent.messages)) == []
     assert [mark for mark in talk.marks(last.log()) if mark.startswith("user:")] == [
         "user:t0 text",
@@ -152,10 +152,10 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, way: Way, monkey
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_another_writer_comes_in_the_middle_of_a_turn(
-    new_process: NewProcess, way: Way, monkeypatch: pytest.MonkeyPatch, call: int
+    new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.001)
-    one = new_process(way.stores)
+    one = new_process(stores)
     one.agent("a0 tool")
     calls: list[int] = []
     others: list[Process] = []
@@ -165,7 +165,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         if len(calls) == call:
             saved = one.manager._conversations["A", "librarian"]
             await asyncio.to_thread(servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle")
-            others.append(await asyncio.to_thread(new_process, way.stores))
+            others.append(await asyncio.to_thread(new_process, stores))
             assert talk.request_problems(talk.next_request(others[0].agent.messages)) == []
             await asyncio.to_thread(others[0].agent, "b1 tool")
 
@@ -179,7 +179,7 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     for process in (one, others[0], one):
         process.manager.flush()
     rest = [(f"{name}{n}", "text") for name in "ab" for n in (2, 3)]
-    check(new_process, way.stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
+    check(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
 
 
 def test_a_writer_returns_after_more_others_than_a_head_remembers(new_process: NewProcess, stores: Stores) -> None:
@@ -226,9 +226,9 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
     assert talk.problems(found.agent.messages) == []
 
 
-def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewProcess, way: Way) -> None:
+def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewProcess, stores: Stores) -> None:
     """It belongs to that turn, for which numbers had been set aside and given back."""
-    one = new_process(way.stores, flush_every=5)
+    one = new_process(stores, flush_every=5)
     one.agent("a0 text")
 
     def fail(_: BeforeModelCallEvent) -> None:
@@ -238,14 +238,14 @@ def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewPro
     with pytest.raises((RuntimeError, EventLoopException)):
         one.agent("a1 text")
     one.settle()
-    other = new_process(way.stores, flush_every=5)
+    other = new_process(stores, flush_every=5)
     other.agent("b1 sequential")
     other.settle()
     one.agent.tool.lookup(query="direct")
     for process in (one, other, one):
         process.manager.flush()
-    there = [talk.plain(new_process(stores).agent.messages) for stores in (way.stores, Stores(None, way.stores.durable))]
+    there = [talk.plain(new_process(stores).agent.messages) for stores in (stores, Stores(None, stores.durable))]
     assert there[0] == there[1]
-    log = new_process(way.stores).log()
+    log = new_process(stores).log()
     assert Counter(talk.marks(log)) >= Counter([*talk.wanted_marks("b1", "sequential"), "user:a1 text"])
     assert sum("direct" in str(message["content"]) for message in log) == 3
