@@ -169,14 +169,6 @@ def test_a_restored_message_that_is_edited_before_the_first_turn_takes_back_what
     assert world.preferences() == set()
 
 
-def test_a_session_that_is_finalized_late_does_not_bring_back_what_was_taken_back(world: World) -> None:
-    world.agent("monday")("I love horror manga.")
-    world.agent("tuesday")("I don't like horror any more.")
-    assert world.preferences() == {"dislikes: horror"}
-    world.memory.finalize(ConversationScope("u1", "monday"))
-    assert world.preferences() == {"dislikes: horror"}
-
-
 def test_the_conversation_overrides_the_profile_slot_by_slot(tmp_path: Path) -> None:
     profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     profiles.create_if_missing()

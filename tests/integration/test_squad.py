@@ -35,7 +35,6 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 
 from strands_manga_memory import (
     BreakerPolicy,
-    ConflictError,
     ConversationScope,
     InMemoryHotStore,
     MangaMemory,
@@ -45,7 +44,6 @@ from strands_manga_memory import (
     open_hot_store,
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
-from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.squad import BusyError, ConversationTurns, Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
@@ -752,20 +750,6 @@ async def test_of_a_turn_with_tools_the_end_is_shown(memory: MangaMemory) -> Non
     ]
 
 
-async def test_a_question_whose_answer_failed_is_shown(memory: MangaMemory) -> None:
-    storage = SessionChatStorage(memory)
-    saved = await storage.save_chat_message("u", "s", "lex", said("user", "are you there"))
-    assert shown(saved) == [("user", "are you there")]
-    assert shown(await storage.fetch_chat("u", "s", "lex")) == [
-        ("user", "are you there"),
-        ("assistant", UNANSWERED),
-    ]
-    assert shown(await storage.fetch_all_chats("u", "s")) == [
-        ("user", "are you there"),
-        ("assistant", f"[lex] {UNANSWERED}"),
-    ]
-
-
 async def test_the_limit_that_agent_squad_gives_is_kept(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
     for number in range(6):
@@ -1062,11 +1046,3 @@ def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
     restored = Agent(model=ScriptedModel(), session_manager=taken_up, agent_id="lex", callback_handler=None)
     restored("more")
     assert told(restored.messages) == [["u", "q"], ["a", "a"], ["u", "more"], ["a", "ok"]]
-
-
-def test_errors_keep_their_kind() -> None:
-    from strands_manga_memory.squad.chat_storage import _user_facing_errors
-
-    with pytest.raises(ConflictError, match="try again"), _user_facing_errors():
-        raise ConflictError("user u1 said secret")
-    assert issubclass(ConflictError, StoreError)
