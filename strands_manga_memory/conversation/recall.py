@@ -31,7 +31,7 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.search import content_terms, evidence_terms, query_terms
 from strands_manga_memory.language.text_features import split_sentences
@@ -233,8 +233,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     first search. A message gets a higher score if its neighbours in the conversation fit well.
 
     A message is returned if it shares a content word with the question, if it is the user's reply to a question of the
-    assistant that shares such a word, or if the retriever of ``archive`` found it by its meaning. Field names of tool results
-    do not count. A number of up to three digits counts only if the question has no other content words.
+    assistant that shares such a word, if it is the user's correction of their message before that shares such a word, or if the
+    retriever of ``archive`` found it by its meaning. Field names of tool results do not count. A number of up to three digits
+    counts only if the question has no other content words.
 
     A question of the assistant comes before the user's reply.
 
@@ -253,6 +254,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     fit = _spread(scores, found)
     related = {number for number, message in found.items() if _is_related(message, asked)}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
+    for number in [each for each in sorted(found) if _is_correction(each, found, related)]:
+        related.add(number)
+        fit[number] = max(fit[number], fit[number - 2])  # the outdated message must not be quoted alone
     hits = [
         RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
         for number, message in found.items()
@@ -293,6 +297,17 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
         and number - 1 in related
         and before.text.endswith(_QUESTION_ENDS)
         and (before.speaker, found[number].speaker) == ("assistant", "user")
+    )
+
+
+def _is_correction(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
+    """Return whether a message corrects the user's message before it, whose number is in ``related``."""
+    before, message = found.get(number - 2), found[number]
+    return (
+        before is not None
+        and number - 2 in related
+        and before.speaker == message.speaker == "user"
+        and dialogue_act(message.text, "user") == DialogueAct.CORRECTION
     )
 
 

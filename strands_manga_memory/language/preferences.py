@@ -1,9 +1,8 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A preference is stored under a key such as ``genre``, which this module calls a slot. A clause is a preference if its verb
-expresses one, as in "I'm tired of ...", or if it names and evaluates a known value, such as a genre, a format or an author.
-Statements about other people, questions and wishes of the moment are no preferences. Values are compared in a canonical form,
-which is the same for both languages.
+A slot is the key of a preference, such as ``genre``. A clause is a preference if its verb expresses one, as in "I'm tired of
+...", or if it evaluates a known value, such as a genre. Statements about others, questions and wishes of the moment are no
+preferences. Values are compared in a canonical form, which is the same for both languages.
 """
 
 from __future__ import annotations
@@ -217,10 +216,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
     """Return the new budget in "make that 35" if the last text of ``before`` states a budget, else an empty list."""
-    amount = _CHANGES_AMOUNT.search(sentence)
-    if amount is None or all(said.slot != "budget" for said in extract_preferences(before[-1:])):
+    budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
+    if (amount := _CHANGES_AMOUNT.search(sentence)) is None or not budget:
         return []
-    return [Preference("budget", next(filter(None, amount.groups())))]
+    value = next(filter(None, amount.groups()))  # a number without a currency has that of the earlier budget
+    return [Preference("budget", re.sub(r"\d[\d,.]*", value, budget) if value.strip("0123456789,.") == "" else value)]
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:

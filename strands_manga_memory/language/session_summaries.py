@@ -28,7 +28,7 @@ from strands_manga_memory.language.packs import any_language, canonical_words, l
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import term_overlap
 from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
-from strands_manga_memory.language.text_features import sentiment_score, split_sentences, words
+from strands_manga_memory.language.text_features import information_weight, sentiment_score, split_sentences, words
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
 from strands_manga_memory.messages.text_excerpts import head_and_tail
@@ -130,8 +130,8 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer that uses rules, without a model.
 
-    The summary quotes the first and the last request and the last answer. Topics are found by names, and the sentiment by
-    words.
+    The summary quotes the two most specific requests, and the answer to the last of them. Topics are found by names, and the
+    sentiment by words.
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
@@ -151,32 +151,31 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line]) -> str:
-    """Return a text that quotes the user's first and last request and the assistant's last answer.
+    """Return a text that quotes the two most specific requests of the user, and the answer to the last of them.
 
-    Requests are the user's questions. A user without questions has as requests all sentences that state no instruction or
-    preference (the summary has a field for these), or else all sentences.
+    Sentences that state a preference are left out, because the summary has a field for these.
     """
     said = [
-        each.strip()
-        for role, text in lines
+        (at, each.strip())
+        for at, (role, text) in enumerate(lines)
         if role == "user"
         for each in split_sentences(head_and_tail(text))
         if _says_something(each)
     ]
-    requests = (
-        [each for each in said if _is_question(each)] or [each for each in said if not extract_preferences([each])] or said
-    )
+    requests = [(at, each) for at, each in said if _is_question(each) or not extract_preferences([each])] or said
     if not requests:
         return "A short exchange without a request."
-    answers = [text for role, text in lines if role == "assistant" and _says_something(text, "assistant")]
-    answer = _quote(_telling_sentence(answers[-1])) if answers else ""
-    first, last = map(_quote, (requests[0], requests[-1]))
+    best = sorted(requests, key=lambda request: information_weight(request[1]) + _is_question(request[1]))[-2:]
+    (_, first), (last_at, last) = min(best), max(best)
+    role, text = next(iter(lines[last_at + 1 :]), ("", ""))
+    answer = _quote(_telling_sentence(text)) if role == "assistant" and _says_something(text, role) else ""
+    first, last = map(_quote, (first, last))
     if not first.isascii() and _KANA.search(first):
         first, last, answer = (each.translate(_INNER_QUOTES) for each in (first, last, answer))
-        asked = f"ユーザーは「{first}」、最後に「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
-        return f"{asked}最後の回答は「{answer}」。" if answer else asked
+        asked = f"ユーザーは「{first}」、また「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
+        return f"{asked}回答は「{answer}」。" if answer else asked
     asked = f'The user said "{first}" and later "{last}".' if last != first else f'The user said "{first}".'
-    return f'{asked} The last answer was "{answer}".' if answer else asked
+    return f'{asked} The answer was "{answer}".' if answer else asked
 
 
 def _telling_sentence(answer: str) -> str:
@@ -258,24 +257,27 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the latest questions of the user that were not answered, or whose answer the assistant postponed. At most 5."""
+    """Return the latest questions of the user that were not answered, and requests whose answer was postponed. At most 5."""
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
+        if role != "user" or not _says_something(text):
+            continue
         said = head_and_tail(text)
         is_question, waits = any(map(_is_question, split_sentences(said))), _WAITS.search(said) is not None
-        if role != "user" or not (is_question or waits):
+        answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
+        is_postponed = bool(answers) and POSTPONED.search(head_and_tail(answers[0])) is not None
+        if not (is_question or waits or (is_postponed and not extract_preferences([said]))):
             continue
         # "I still need an answer to that" is about the question before it, or else about its own message.
-        question = text if is_question or not question else question
-        answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
-        # An answer that puts it off leaves it open, unless a later one comes back to it.
+        question = text if is_question or not (waits and question) else question
+        # A postponed answer leaves the question open, unless a later answer is about it.
         settled = any(
             term_overlap(question, answer) >= _ANSWERED_OVERLAP
             for answer in (answers if waits else answers[1:])
             if not POSTPONED.search(head_and_tail(answer))
         )
-        if not answers or ((waits or POSTPONED.search(head_and_tail(answers[0]))) and not settled):
+        if not answers or ((waits or is_postponed) and not settled):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 
@@ -284,7 +286,7 @@ _WAITS = any_language("summaries.waits")
 
 
 def _is_question(text: str) -> bool:
-    return text.rstrip().endswith(("?", "？", "ですか", "ますか", "でしょうか"))
+    return text.rstrip(" \n。.").endswith(("?", "？", "ですか", "ますか", "ませんか", "でしょうか"))
 
 
 def _says_something(text: str, role: str = "user") -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
-from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.preferences import (
     Preference,
     canonical_value,
@@ -394,20 +394,22 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return one text for each turn, with the words of the user and the assistant, without turns of small talk."""
+    """Return one text for each turn, with the words of the user and the assistant, without turns of small talk.
+
+    A turn in which the user corrects the turn before follows it in the same text, so that no outdated value is recalled alone.
+    """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
-        if not _is_small_talk(parts):
-            passages.append(
-                "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
-            )
+        acts = {dialogue_act(each.text, "user") for each in parts if each.role == "user"}
+        if acts and acts <= SMALL_TALK_ACTS:
+            continue
+        text = "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
+        if DialogueAct.CORRECTION in acts and passages and len(passages[-1]) + len(text) < _PASSAGE_CHARACTERS:
+            passages[-1] += f"\n{text}"
+        else:
+            passages.append(text)
     return passages
-
-
-def _is_small_talk(turn: Sequence[Utterance]) -> bool:
-    words = [each.text for each in turn if each.role == "user"]
-    return bool(words) and all(dialogue_act(text, "user") in SMALL_TALK_ACTS for text in words)
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:

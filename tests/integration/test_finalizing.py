@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from pathlib import Path
@@ -441,3 +442,14 @@ def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tables: tuple[Table, Ta
     assert store.forget(summary.memory_id)
     assert "Uzumaki" not in repr(list(world.memories.query("u1")))
     assert store.found("uzumaki") == []
+
+
+def test_a_recalled_turn_is_followed_by_its_correction(world: World) -> None:
+    """The outdated value alone would contradict the stored preference."""
+    world.talk("s1", "My budget for this month is around 40 pounds.", "Actually make that 60, I just got paid.")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    found = [entry.content for entry in asyncio.run(world.store().search("What is my budget?"))]
+    outdated = [each for each in found if "around 40 pounds" in each]
+    assert outdated
+    assert all("Actually make that 60" in each for each in outdated)
+    assert world.store().recall(type="preference")[0].content.endswith("around 60 pounds")

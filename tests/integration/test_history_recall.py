@@ -154,6 +154,16 @@ def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() 
     assert model.requests[-1].messages[-1]["content"][1:] == [{"text": "What is the name of my cat?"}]
 
 
+def test_a_quoted_message_is_followed_by_its_correction() -> None:
+    agent = made(HistoryRecall())
+    agent("hello")
+    agent("My budget for the trip is 40 pounds, no more.")
+    agent("Actually make that 60, I just got paid.")
+    talk(agent)
+    agent("What is the budget for my trip?")
+    assert re.search(r"is 40 pounds, no more\.\n(.*\n)?\[user .*\] Actually make that 60", quoted(agent))
+
+
 def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     def answer(messages: list[Any]) -> Any:
         if "shelf" in messages[-1]["content"][-1].get("text", ""):

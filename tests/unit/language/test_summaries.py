@@ -202,6 +202,15 @@ def test_a_postponed_answer_leaves_its_question_open(answer: str) -> None:
             ("配送料はいくらですか？あとで教えてください。",),
         ),
         (
+            [("user", "注文ORD-77120の件、まだ届かないのですが。"), ("assistant", "確認して折り返しご連絡します。")],
+            ("注文ORD-77120の件、まだ届かないのですが。",),
+        ),
+        (
+            [("user", "ナッツ抜きにできますでしょうか。"), ("assistant", "確認いたします。")],
+            ("ナッツ抜きにできますでしょうか。",),
+        ),
+        ([("user", "Thanks!"), ("assistant", "I will check again tomorrow.")], ()),
+        (
             [
                 ("user", "When does volume 4 of 『Uzumaki』 arrive? Tell me later."),
                 ("assistant", "Volume 4 of 『Uzumaki』 arrives on Friday, when the shop opens."),
@@ -215,6 +224,23 @@ def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]]
     assert summary.open_questions == expected
 
 
+def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
+    lines = [
+        ("user", "Loved it. What else by the same author?"),
+        ("assistant", "Amanchu!"),
+        ("user", "Ok put Amanchu volume 1 in my basket."),
+        ("assistant", "Done."),
+        ("user", "I can't stand gore. Can you check order ORD-55821?"),
+        ("assistant", "It arrives on Monday."),
+        ("user", "Lovely weather today."),
+        ("assistant", "Indeed."),
+    ]
+    assert RuleSessionSummarizer()(lines, max_tokens=60).text == (
+        'The user said "Ok put Amanchu volume 1 in my basket" and later "Can you check order ORD-55821?". '
+        'The answer was "It arrives on Monday".'
+    )
+
+
 def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
     lines = [
         ("user", "I'm Alex. The look is great, I'll take volume 3 of it."),
@@ -223,7 +249,7 @@ def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
     ]
     summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
     assert summary.topics == ()
-    assert summary.text.endswith('The last answer was "It\'s sold out".')
+    assert summary.text.endswith('The answer was "It\'s sold out".')
 
 
 @pytest.mark.parametrize(
