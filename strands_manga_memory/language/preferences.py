@@ -1,8 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A slot is the key of a preference, such as ``genre``. A clause is a preference if its verb expresses one, as in "I'm tired of
-...", or if it evaluates a known value, such as a genre. Statements about others, questions and wishes of the moment are no
-preferences. Values are compared in a canonical form, which is the same for both languages.
+A slot is the key of a preference, such as ``genre``. A clause is a preference if its verb expresses one ("I'm tired of ..."),
+or if it evaluates a known value. Statements about others, questions and wishes of the moment are no preferences.
 """
 
 from __future__ import annotations
@@ -177,6 +176,7 @@ _GIFT = any_language("subjects.gift")
 _OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
 _SAYS = re.compile(r"\w\w")
+_DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
 _READ, _LONGEST_THING, _AT_THE_BEGINNING = 300, 60, 12
@@ -217,10 +217,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
     """Return the new budget in "make that 35" if the last text of ``before`` states a budget, else an empty list."""
     budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
-    if (amount := _CHANGES_AMOUNT.search(sentence)) is None or not budget:
+    if not budget or (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
     value = next(filter(None, amount.groups()))  # a number without a currency has that of the earlier budget
-    return [Preference("budget", re.sub(r"\d[\d,.]*", value, budget) if value.strip("0123456789,.") == "" else value)]
+    return [Preference("budget", _DIGITS.sub(value, budget) if _DIGITS.fullmatch(value) else value)]
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
