@@ -8,10 +8,11 @@ import random
 import threading
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import StoreError
@@ -23,7 +24,6 @@ from strands_manga_memory.telemetry import STUCK_WAIT
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-
 
 Key = tuple[str, str]
 """Storage session id and agent id, which identify a conversation."""
@@ -114,7 +114,7 @@ class ConversationTurns:
         self._hot = hot
         self._lease = lease
         self._lock = threading.Lock()
-        self._queues: dict[tuple[str, str], deque[Future[None]]] = {}
+        self._queues: dict[Key, deque[Future[None]]] = {}
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
@@ -128,8 +128,9 @@ class ConversationTurns:
             try:
                 with _waits.waiting(key):
                     async with asyncio.timeout(wait):
-                        await self._wait_in_queue(key, held)
-                        await self._acquire_lease(scope, held)
+                        await held.enter_async_context(self._first_in_queue(key))
+                        if self._hot is not None:
+                            await held.enter_async_context(self._holding_lease(self._hot, scope))
             except (TimeoutError, CircularWaitError) as error:
                 reason = "timeout" if isinstance(error, TimeoutError) else "circular"
                 telemetry.note(STUCK_WAIT, attributes={"reason": reason}, counts={"waits": 1})
@@ -138,66 +139,65 @@ class ConversationTurns:
             with _waits.holding(key):
                 yield
 
-    async def _wait_in_queue(self, key: Key, held: AsyncExitStack) -> None:
+    @asynccontextmanager
+    async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
+        """Wait until all earlier requests of a conversation have left its queue, and leave the queue after the block."""
         mine = Future[None]()
-        mine.set_running_or_notify_cancel()  # a cancelled waiter leaves the queue in the callback
-        self._enter(key, mine)
-        held.callback(self._leave, key, mine)
-        if not mine.done():
-            await asyncio.wrap_future(mine)
-
-    def _enter(self, key: tuple[str, str], mine: Future[None]) -> None:
+        mine.set_running_or_notify_cancel()  # so that the cancellation of a waiting request does not cancel the future
         with self._lock:
             queue = self._queues.setdefault(key, deque())
             queue.append(mine)
             if queue[0] is mine:
                 mine.set_result(None)
+        try:
+            if not mine.done():
+                await asyncio.wrap_future(mine)
+            yield
+        finally:
+            with self._lock:
+                queue.remove(mine)
+                if not queue:
+                    del self._queues[key]
+                elif not queue[0].done():
+                    queue[0].set_result(None)
 
-    def _leave(self, key: tuple[str, str], mine: Future[None]) -> None:
-        with self._lock:
-            queue = self._queues[key]
-            queue.remove(mine)
-            if not queue:
-                del self._queues[key]
-            elif not queue[0].done():
-                queue[0].set_result(None)
-
-    async def _acquire_lease(self, scope: ConversationScope, held: AsyncExitStack) -> None:
-        if self._hot is None:
-            return
+    @asynccontextmanager
+    async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
+        """Wait for the lease of a conversation, and hold it during the block. If the store fails, no lease is held."""
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, uuid.uuid4().hex
-        held.push_async_callback(self._release, self._hot, name, owner)
-        pause = _FIRST_PAUSE
+        acquire = partial(hot.acquire_lease, name, owner=owner, ttl=self._lease)
+        renewal: asyncio.Task[None] | None = None
         try:
-            while not await self._acquire(self._hot, name, owner):
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        except StoreError as error:
-            logger.warning("error=<%s> | failed to acquire a lease, other processes do not wait", type(error).__name__)
-            return
-        renewal = asyncio.create_task(self._renew(self._hot, name, owner))
-        held.push_async_callback(self._stop, renewal)
-
-    async def _acquire(self, hot: HotStore, name: str, owner: str) -> bool:
-        acquiring = asyncio.ensure_future(asyncio.to_thread(hot.acquire_lease, name, owner=owner, ttl=self._lease))
-        try:
-            return await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
+            try:
+                pause = _FIRST_PAUSE
+                while not await _in_thread_to_its_end(acquire):
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                renewal = asyncio.create_task(self._renew(acquire))
+            except StoreError as error:
+                logger.warning("error=<%s> | failed to acquire a lease, other processes do not wait", type(error).__name__)
+            yield
+        finally:
+            if renewal is not None:
+                renewal.cancel()
+                await asyncio.wait({renewal})  # a running renewal must not follow the release
             with suppress(StoreError):
-                await acquiring  # otherwise it could be acquired after its release
-            raise
+                await asyncio.to_thread(hot.release_lease, name, owner=owner)
 
-    async def _renew(self, hot: HotStore, name: str, owner: str) -> None:
+    async def _renew(self, acquire: Callable[[], bool]) -> None:
         while True:
             await asyncio.sleep(self._lease / 3)
             with suppress(StoreError):
-                await self._acquire(hot, name, owner)
+                await _in_thread_to_its_end(acquire)
 
-    async def _stop(self, renewal: asyncio.Task[None]) -> None:
-        renewal.cancel()
-        await asyncio.wait({renewal})  # a running renewal must not follow the release
 
-    async def _release(self, hot: HotStore, name: str, owner: str) -> None:
+async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
+    """Acquire a lease in a thread. A cancelled caller waits for the end, or the lease might be acquired after its release."""
+    acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
+    try:
+        return await asyncio.shield(acquiring)
+    except asyncio.CancelledError:
         with suppress(StoreError):
-            await asyncio.to_thread(hot.release_lease, name, owner=owner)
+            await acquiring
+        raise
