@@ -307,15 +307,22 @@ class ConversationLayer(Layer):
 
     # Events of a turn; they do not raise
 
-    def take_message(self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool) -> None:
+    def take_message(
+        self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool, is_correction: bool
+    ) -> None:
         """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new.
 
-        ``message`` is the ``tracking_id`` of the message.
+        Args:
+            phase: Phase that the message begins.
+            found: Entities in the message.
+            message: ``tracking_id`` of the message.
+            is_new_turn: Whether the message opens a turn.
+            is_correction: Whether the message corrects something. Its entities may then replace confirmed values.
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
         self.turn_count += is_new_turn
-        self._fill_from_mentions(is_answer=True)
+        self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
         """Move the conversation to a phase, if the phase may follow the current one and no human was given the dialogue."""
@@ -329,18 +336,24 @@ class ConversationLayer(Layer):
         if any(slot.source == message for slot in self.slots.values()):
             self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
 
-    def _fill_from_mentions(self, *, is_answer: bool) -> None:
+    def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
         """Fill slots with the entities of the user's last message.
 
-        A value is confirmed if the message answers the question for the slot, and inferred otherwise.
+        A value is confirmed if the message answers the question for the slot, and inferred otherwise. If the message names more
+        values of a type than there are slots for the type, none of them is used. A correction replaces the confirmed value of
+        the only slot of its type by an inferred one.
         """
         for mention in self._mentions:
+            slots = [slot for slot in self.slots.values() if slot.entity == mention.type]
+            if len({each.value for each in self._mentions if each.type == mention.type}) > len(slots):
+                continue
             question = self.next_question if is_answer else None
-            asked = {each.slot for each in self.clarifications[:1]} if is_answer else set()
-            for slot in self.slots.values():
-                if slot.entity != mention.type or slot.status is SlotStatus.CONFIRMED:
+            asked = self.clarifications[0].slot if question is not None and self.clarifications else None
+            for slot in slots:
+                is_known = slot.status is SlotStatus.CONFIRMED
+                if is_known and not (is_correction and len(slots) == 1 and slot.value != mention.value):
                     continue
-                confirmed = slot.name in asked or (question is not None and question == slot.question)
+                confirmed = not is_known and question is not None and (slot.name == asked or slot.question == question)
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
                     self._put(
                         slot.filled(

@@ -25,7 +25,7 @@ from strands.types.tools import ToolResult
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, Pump
-from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, small_talk_act
+from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
@@ -154,7 +154,8 @@ class Recorder:
         text = _text(message)
         found = find_spoken_entities(text, self._store.types) if text else []
         phase = self._dialogue.phase if is_redacted else _phase_of(text, self._dialogue)
-        self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn)
+        is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
+        self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction)
         self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
         self._entities.take_mentions(found, Origin.USER, identity)
 

@@ -698,6 +698,33 @@ def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> 
     assert coordinator.dialogue.slot("volume").value is None
 
 
+@pytest.mark.parametrize("text", ["No, I meant volume 4.", "いや、4巻です", "3巻ではなく4巻です"])
+def test_correction_replaces_a_confirmed_value_by_one_to_be_confirmed(text: str) -> None:
+    coordinator = StateCoordinator(intents=REORDER)
+    agent = agent_with(coordinator)
+    coordinator.dialogue.set_intent("reorder")
+    agent("volume 3")
+    assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
+    agent("No, volume 3, as I said.")
+    agent("Is volume 9 in stock?")
+    assert (coordinator.dialogue.slot("volume").value, coordinator.dialogue.slot("volume").status) == (
+        "3",
+        SlotStatus.CONFIRMED,
+    )
+    agent(text)
+    assert (coordinator.dialogue.slot("volume").value, coordinator.dialogue.slot("volume").status) == ("4", SlotStatus.INFERRED)
+
+
+def test_several_values_for_one_slot_fill_none() -> None:
+    coordinator = StateCoordinator(intents=REORDER)
+    agent = agent_with(coordinator)
+    coordinator.dialogue.set_intent("reorder")
+    agent("volume 3 or volume 4")
+    assert coordinator.dialogue.slot("volume").status is SlotStatus.EMPTY
+    agent("volume 3, yes, volume 3")
+    assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
+
+
 def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator)
