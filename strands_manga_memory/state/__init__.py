@@ -1,6 +1,6 @@
 """State of a conversation: typed values that survive a restart, shown to the model as a text block in its requests."""
 
-from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer, Origin
+from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
 from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
 from strands_manga_memory.state.environment import (
@@ -30,7 +30,6 @@ __all__ = [
     "GoalArchive",
     "GoalStatus",
     "GoalsLayer",
-    "Origin",
     "Phase",
     "SlotStatus",
     "SpokenTurn",

@@ -38,15 +38,6 @@ class Confidence(StrEnum):
     CONFIRMED = "confirmed"
 
 
-class Origin(StrEnum):
-    """Kind of source that named an entity."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-    CODE = "code"
-
-
 class ActiveEntity(Part):
     """Entity that the conversation is about.
 
@@ -55,7 +46,6 @@ class ActiveEntity(Part):
         value: Value in its canonical form.
         text: Value as originally written.
         confidence: Confirmed if the user named the entity or it was confirmed explicitly.
-        origin: Kind of source that named the entity.
         message: ``tracking_id`` of the message that named the entity; empty if code set it.
         turn: Number of the last turn that named the entity.
     """
@@ -64,7 +54,6 @@ class ActiveEntity(Part):
     value: str = Field(min_length=1, max_length=200)
     text: str = Field(default="", max_length=200)
     confidence: Confidence = Confidence.INFERRED
-    origin: Origin = Origin.CODE
     message: str = ""
     turn: int = 0
 
@@ -155,36 +144,36 @@ class EntityLayer(Layer):
         turn = self._turn
         self._keep(lambda each: turn - each.turn <= expires_after and (not is_new_subject or each.type in OF_THE_USER))
 
-    def take_mentions(self, found: Iterable[Entity], origin: Origin, message: str) -> None:
+    def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
         """Set the active entities to those that a message named, type by type. Prices and quantities are left out."""
         named = list(filter(is_referent, found))
         turn = self._turn if named else 0
-        self.mention(
+        entities = [
             ActiveEntity(
                 type=each.type,
                 value=each.value[:200],
                 text=each.text[:200],
-                confidence=Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED,
-                origin=origin,
+                confidence=Confidence.CONFIRMED if by_user else Confidence.INFERRED,
                 message=message,
                 turn=turn,
             )
             for each in named
-        )
+        ]
+        self.mention(entities, by_user=by_user)
 
-    def mention(self, entities: Iterable[ActiveEntity]) -> None:
+    def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Replace the active entities of each type by the entities of this type in a new message.
 
-        The entities of the message have one origin. Entities from a tool or the assistant replace the active ones only if none
-        of them is active already, there are at most ``MOST_VALUES`` of them, and no confirmed entity of the type was named in
-        the same turn. Otherwise they are ignored, except that those already active count as named again.
+        If a tool or the assistant named the entities (``by_user`` is False), they replace the active ones only if none of them
+        is active already, there are at most ``MOST_VALUES`` of them, and no confirmed entity of the type was named in the same
+        turn. Otherwise they are ignored, except that those already active count as named again.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
             named.setdefault(entity.type, {})[entity.value] = entity
         groups = dict(self.groups)
         for type_, new in named.items():
-            _replace(groups, type_, new)
+            _replace(groups, type_, new, by_user=by_user)
         while len(groups) > MOST_TYPES:
             del groups[min(groups, key=lambda name: max(each.turn for each in groups[name]))]
         if named:
@@ -203,12 +192,14 @@ class EntityLayer(Layer):
         self.groups = {name: group for name, group in groups.items() if group}
 
 
-def _replace(groups: dict[str, tuple[ActiveEntity, ...]], type_: str, new: Mapping[str, ActiveEntity]) -> None:
+def _replace(
+    groups: dict[str, tuple[ActiveEntity, ...]], type_: str, new: Mapping[str, ActiveEntity], *, by_user: bool
+) -> None:
     """Replace the active entities of a type by the ``new`` ones of a message, keyed by value, as ``mention`` describes."""
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))
     is_known = not known.keys().isdisjoint(new)
-    if first.origin in (Origin.TOOL, Origin.ASSISTANT):
+    if not by_user:
         is_settled = any(each.turn >= first.turn and each.confidence is Confidence.CONFIRMED for each in known.values())
         if is_known or is_settled or len(new) > MOST_VALUES:  # a long list of values names no subject
             again = [each.replaced(turn=new[value].turn) if value in new else each for value, each in known.items()]

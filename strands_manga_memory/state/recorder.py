@@ -32,7 +32,7 @@ from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
 from strands_manga_memory.messages.text_excerpts import head_and_tail
 from strands_manga_memory.messages.tool_results import call_key
-from strands_manga_memory.state.active_entities import EntityLayer, Origin
+from strands_manga_memory.state.active_entities import EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.session_state import SessionState
@@ -141,7 +141,7 @@ class Recorder:
             if results:
                 self._dialogue.advance(Phase.RESPONSE_GENERATION)
                 text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
-                self._extract_ids(head_and_tail(text), Origin.TOOL, identity)
+                self._extract_ids(head_and_tail(text), identity)
             else:
                 self._last_message = message, message["content"]
                 # Strands adds a continuation under the same id.
@@ -157,28 +157,28 @@ class Recorder:
         is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
         self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction)
         self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
-        self._entities.take_mentions(found, Origin.USER, identity)
+        self._entities.take_mentions(found, identity, by_user=True)
 
     def _assistant_message(self, message: Message, identity: str) -> None:
         dialogue = self._dialogue
-        if dialogue.intent is not None:  # the log stores it with the turn
+        if dialogue.intent is not None:  # the session's log stores the intent with the turn
             custom = message.setdefault("metadata", {}).setdefault("custom", {})
             custom["intent"] = dialogue.intent
         uses = [block["toolUse"] for block in message["content"] if "toolUse" in block]
         if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
             dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in TOOL_NAMES)
-        self._extract_ids(encodable(head_and_tail(given)), Origin.TOOL, identity)
-        self._extract_ids(_text(message), Origin.ASSISTANT, identity)
+        self._extract_ids(encodable(head_and_tail(given)), identity)
+        self._extract_ids(_text(message), identity)
 
-    def _extract_ids(self, text: str, origin: Origin, identity: str) -> None:
+    def _extract_ids(self, text: str, identity: str) -> None:
         found = self._store.types.find(text) if text else ()
-        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], origin, identity)
+        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], identity, by_user=False)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Remove the entities and slot values of the user's last message if a guardrail has redacted the message.
+        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
 
-        Those of the redacted text replace them. Strands redacts a message without calling a hook.
+        Strands redacts a message without calling a hook.
         """
         if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return
@@ -253,7 +253,12 @@ _AGENT = "agent"
 
 @dataclass(frozen=True, eq=False)
 class ToolDeadline:
-    """Middleware that stops a slow tool call and returns an error result to the model."""
+    """Middleware that stops a slow tool call and returns an error result to the model.
+
+    Attributes:
+        timeout_ms: Milliseconds after which a call is stopped.
+        timed_out: Function that is called with the key of each stopped call.
+    """
 
     timeout_ms: float
     timed_out: Callable[[str], object]

@@ -20,7 +20,6 @@ from strands_manga_memory.state import (
     EntityLayer,
     GoalsLayer,
     GoalStatus,
-    Origin,
     Phase,
     StateCoordinator,
     StateLimits,
@@ -222,16 +221,16 @@ def test_a_task_keeps_a_hundred_calls_and_thoughts() -> None:
 # Entities
 
 
-def entity(type_: str, value: str, *, origin: Origin = Origin.USER, turn: int = 1, message: str = "m") -> ActiveEntity:
-    sure = Confidence.CONFIRMED if origin is Origin.USER else Confidence.INFERRED
-    return ActiveEntity(type=type_, value=value, origin=origin, confidence=sure, turn=turn, message=message)
+def entity(type_: str, value: str, *, by_user: bool = True, turn: int = 1, message: str = "m") -> ActiveEntity:
+    sure = Confidence.CONFIRMED if by_user else Confidence.INFERRED
+    return ActiveEntity(type=type_, value=value, confidence=sure, turn=turn, message=message)
 
 
 def entities_after(*messages: list[ActiveEntity]) -> EntityLayer:
     """Return the active entities after messages that named the given ones."""
     layer = StateCoordinator().entities
     for message in messages:
-        layer.mention(message)
+        layer.mention(message, by_user=message[0].confidence is Confidence.CONFIRMED)
     return layer
 
 
@@ -247,14 +246,14 @@ def test_a_newer_entity_replaces_the_one_of_its_type() -> None:
 
 
 def test_a_tool_does_not_replace_what_the_user_named_in_the_same_turn() -> None:
-    layer = entities_after([entity("asin", "B07X1234", turn=4)], [entity("asin", "B07X5555", origin=Origin.TOOL, turn=4)])
+    layer = entities_after([entity("asin", "B07X1234", turn=4)], [entity("asin", "B07X5555", by_user=False, turn=4)])
     assert values(layer, "asin") == ["B07X1234"]
-    layer.mention([entity("asin", "B07X5555", origin=Origin.ASSISTANT, turn=5)])
+    layer.mention([entity("asin", "B07X5555", by_user=False, turn=5)], by_user=False)
     assert values(layer, "asin") == ["B07X5555"]
 
 
 def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -> None:
-    listing = [entity("asin", f"B07X{number:04}", origin=Origin.TOOL, turn=9) for number in range(10)]
+    listing = [entity("asin", f"B07X{number:04}", by_user=False, turn=9) for number in range(10)]
     assert entities_after(listing).groups == {}
     [kept] = entities_after([entity("asin", "B07X0003", turn=1)], listing).groups["asin"]
     assert (kept.value, kept.turn, kept.confidence) == ("B07X0003", 9, Confidence.CONFIRMED)
@@ -262,13 +261,11 @@ def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -
 
 def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
     named = [entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")]
-    for origin in (Origin.USER, Origin.ASSISTANT):
-        layer = entities_after(named, [entity("title", "night ferry", origin=origin, turn=2)])
+    for by_user in (True, False):
+        layer = entities_after(named, [entity("title", "night ferry", by_user=by_user, turn=2)])
         assert list(layer.groups) == ["title", "language"]
     # The user named another ASIN, and a tool says what it is called: that is the ASIN's title.
-    layer = entities_after(
-        named, [entity("asin", "B07X9999", turn=2)], [entity("title", "night ferry", origin=Origin.TOOL, turn=2)]
-    )
+    layer = entities_after(named, [entity("asin", "B07X9999", turn=2)], [entity("title", "night ferry", by_user=False, turn=2)])
     assert {name: values(layer, name) for name in ("title", "asin")} == {"title": ["night ferry"], "asin": ["B07X9999"]}
 
 
@@ -291,7 +288,7 @@ def test_a_change_of_subject_leaves_what_is_the_users() -> None:
 
 
 def test_one_of_several_is_confirmed() -> None:
-    entities = entities_after([entity("volume", str(number), origin=Origin.ASSISTANT) for number in (1, 2)])
+    entities = entities_after([entity("volume", str(number), by_user=False) for number in (1, 2)])
     entities.confirm("volume", "2")
     entities.confirm("asin")
     [kept] = entities.active()
