@@ -17,6 +17,7 @@ from strands import Agent
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
+from strands_manga_memory.stores.encoding.codec import MALFORMED
 
 logger = logging.getLogger(__name__)
 
@@ -104,21 +105,16 @@ class Layer(BaseModel):
             CorruptRecordError: The text is damaged, or was written in another version of the format.
         """
         problem = "is damaged"
-        try:
+        with suppress(*MALFORMED):
             fields = json.loads(value)
             version = fields.pop("version")
-            if type(version) is int and version == cls.VERSION:
-                return cls.model_validate(fields)
             if type(version) is int:
-                problem = f"has version {version}, this release supports {cls.VERSION}"
-                if version > cls.VERSION:
-                    problem = f"{problem}: install a newer release"
-        except (AttributeError, KeyError, TypeError, ValueError):
-            logger.debug("record=<%s> | damaged", cls.KEY)
-        problem = (
-            f"record={cls.KEY!r} {problem}; it was not changed. Delete the key from agent.state to start with an empty state"
-        )
-        raise CorruptRecordError(problem, record=cls.KEY)
+                if version == cls.VERSION:
+                    return cls.model_validate(fields)
+                remedy = ": install a newer release" if version > cls.VERSION else ""
+                problem = f"has version {version}, this release supports {cls.VERSION}{remedy}"
+        advice = "it was not changed. Delete the key from agent.state to start with an empty state"
+        raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Replace the values of all fields by ``values``, a result of ``Layer.values()``."""

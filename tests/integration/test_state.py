@@ -232,6 +232,7 @@ def test_state_of_an_older_version_breaks_no_turn_and_is_not_overwritten(caplog:
         '{"version": true}',
         '{"version": 0}',
         '{"version": "1"}',
+        pytest.param("[" * 100_000, id="nested"),
         7,
         {"a": 1},
     ],
