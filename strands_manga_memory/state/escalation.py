@@ -183,7 +183,7 @@ def _list(title: str, lines: Iterable[str]) -> str:
     return f"## {title}\n\n" + "\n".join(items) if items else ""
 
 
-_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|!"})
+_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
 def _md(text: str) -> str:

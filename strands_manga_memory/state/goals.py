@@ -216,7 +216,11 @@ class GoalArchive(GoalRecord):
         """Return the archive record as one text line."""
         most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
         used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
-        work = f" ({self.calls} calls, {self.success_rate:.0%} ok: {used})" if self.calls else ""
+        work = (
+            f" ({self.calls} {'call' if self.calls == 1 else 'calls'}, {self.success_rate:.0%} ok: {used})"
+            if self.calls
+            else ""
+        )
         return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
 
 

@@ -460,7 +460,8 @@ class TaskState:
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
             )
-        if self.findings:
-            yield "Found in this task: " + "; ".join(escape_line(each) for each in self.findings[-MOST_LINES:])
+        goal = self._goals.active  # whose findings are shown with the goal
+        if findings := [each for each in self.findings if goal is None or each not in goal.findings]:
+            yield "Found in this task: " + "; ".join(escape_line(each) for each in findings[-MOST_LINES:])
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"

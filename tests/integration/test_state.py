@@ -747,6 +747,17 @@ def test_what_an_intent_must_know_is_checked_at_construction() -> None:
         StateCoordinator(intents={"reorder": ["volume"]})  # type: ignore[list-item]
 
 
+def test_finding_of_the_goal_is_shown_once() -> None:
+    coordinator = StateCoordinator()
+    coordinator.goals.set("find volume 3")
+    coordinator.task.add_finding("It is sold out.")
+    coordinator.task.add_finding("The shop is slow today.", of_goal=False)
+    lines = coordinator.to_agent_context().splitlines()
+    assert lines[2:-1] == ["Found so far: It is sold out.", "Found in this task: The shop is slow today."]
+    coordinator.goals.complete()
+    assert "Found in this task: It is sold out.; The shop is slow today." in coordinator.to_agent_context()
+
+
 def test_steps_are_undone_the_last_one_first() -> None:
     undone: list[str] = []
     coordinator = StateCoordinator()
