@@ -7,6 +7,7 @@ from strands_manga_memory.conversation.archive import (
     RecallHit,
     Retriever,
 )
+from strands_manga_memory.conversation.background_scorers import BackgroundScorer, EmbeddingScorer, ModelScorer
 from strands_manga_memory.conversation.budget import BudgetPlan, Thresholds, budget_plan, history_tokens, thresholds
 from strands_manga_memory.conversation.compaction import (
     Compaction,
@@ -18,18 +19,15 @@ from strands_manga_memory.conversation.compaction import (
     ToolResultCap,
     VerifiedSummary,
 )
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
-from strands_manga_memory.conversation.recall import HistoryRecall
-from strands_manga_memory.conversation.scoring import (
-    BackgroundScorer,
+from strands_manga_memory.conversation.importance import (
     Bands,
-    EmbeddingScorer,
     ImportanceScorer,
     ImportanceWeights,
-    ModelScorer,
     RuleScorer,
     SignalWeights,
 )
+from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.recall import HistoryRecall
 from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
 from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager

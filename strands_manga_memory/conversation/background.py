@@ -14,7 +14,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent import futures
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from typing import Generic, TypeVar
 
 from strands_manga_memory.forks import at_fork
 
@@ -34,12 +35,11 @@ class Run(Generic[_T]):
     """
 
     def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
-        self._work = work
         self._process = os.getpid()
         self._future: Future[_T] = Future()
         self._future.set_running_or_notify_cancel()
         context = contextvars.copy_context()  # so that what is traced in the run belongs to the turn that started it
-        threading.Thread(target=lambda: context.run(self._serve), name="strands-manga-memory-summary", daemon=True).start()
+        threading.Thread(target=context.run, args=(self._serve, work), name="strands-manga-memory-summary", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
@@ -68,26 +68,17 @@ class Run(Generic[_T]):
 
     async def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the run without blocking the event loop. Return whether the run has ended."""
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
+        with suppress(Exception):  # the error of the run is raised where its result is read
+            await asyncio.wait_for(asyncio.wrap_future(self._future), seconds)
+        return self.is_done
 
-        def tell(_: Future[Any]) -> None:
-            try:
-                loop.call_soon_threadsafe(done.set)
-            except RuntimeError:  # the loop was closed: nobody waits any more
-                return
+    def _serve(self, work: Callable[[], Awaitable[_T]]) -> None:
+        async def awaited() -> _T:
+            return await work()
 
-        self._future.add_done_callback(tell)
-        try:
-            await asyncio.wait_for(done.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
-
-    def _serve(self) -> None:
         with _places:
             try:
-                result = asyncio.run(self._whole())
+                result = asyncio.run(awaited())
             except Exception as error:  # noqa: BLE001 - it is raised where the result is read
                 self._future.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - it must not end the turn that reads the result
@@ -96,11 +87,6 @@ class Run(Generic[_T]):
                 self._future.set_exception(stopped)
             else:
                 self._future.set_result(result)
-
-    async def _whole(self) -> _T:
-        work = self._work
-        del self._work  # what it holds is not needed once there is a result
-        return await work()
 
 
 def _renew_after_fork() -> None:

@@ -18,15 +18,14 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.copying import Template
-from strands_manga_memory.conversation.features import same_objects
 from strands_manga_memory.conversation.full_texts import FullTextArchive
+from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
     history_manager_of,
 )
 from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
-from strands_manga_memory.conversation.scoring import Band
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
@@ -359,7 +358,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self.trimmer.off_loop(event.agent.messages, lambda: self._compact(event.agent))
+        await self._history.off_loop(event.agent.messages, lambda: self._compact(event.agent))
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -411,7 +410,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- Compacting ---------------------------------------------------------------------------------------------------------
 
     def _tokens(self, agent: Agent) -> int:
-        return self.trimmer.tokens(agent.messages[:])
+        return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
         """Set the token limits of the trimmer and the summarizing manager from the model's context window.
@@ -424,7 +423,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         if self._summarizing is not None:
             self._summarizing.bound_to(trigger_tokens=trigger, target_tokens=target, hard_tokens=hard)
         else:
-            self.trimmer.max_tokens, self.trimmer.grow_to = target, hard
+            self._history.limits.max_tokens, self._history.limits.grow_to = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
 
     def _compact(self, agent: Agent) -> None:
@@ -460,7 +459,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         """Run the stages in order until the history has at most ``goal`` tokens."""
         for stage in self.stages:
             history = agent.messages[:]
-            before = self.trimmer.tokens(history)
+            before = self._history.tokens(history)
             if before <= goal:
                 return
             compaction = Compaction(
@@ -469,8 +468,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 untouched=self._untouched,
                 goal=goal,
                 overflow=overflow,
-                tokens_of=self.trimmer.tokens,
-                band_of=self.trimmer.band,
+                tokens_of=self._history.tokens,
+                band_of=self._history.band,
                 archive=self.trimmer.archive,
             )
             stats = self._stats.stages[stage.name]
@@ -479,7 +478,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if changed is not None and all(map(operator.is_, agent.messages, history)):
                 agent.messages[: len(history)] = changed
                 stays = {id(message) for message in changed}
-                self.trimmer.report_evicted([message for message in history if id(message) not in stays])
+                self._history.report_evicted([message for message in history if id(message) not in stays])
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal

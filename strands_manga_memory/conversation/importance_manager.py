@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
 from strands.hooks import (
@@ -27,9 +27,8 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
 from strands_manga_memory.conversation.copying import History, Template, copied_quickly
-from strands_manga_memory.conversation.features import FeatureCache
 from strands_manga_memory.conversation.full_texts import FullTextArchive
-from strands_manga_memory.conversation.scoring import Band, Bands, ImportanceScorer, RuleScorer, SignalWeights
+from strands_manga_memory.conversation.importance import Bands, FeatureCache, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from strands.experimental.context_manager import ContextState
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 
@@ -71,8 +68,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     prompt cache can be used. Without these settings, a full history is trimmed a little in every turn. The history then
     contains more messages, but no request begins with the whole previous request.
 
-    A summarizing or compacting manager that wraps this manager sets the attribute ``grow_to``. The history may then grow to
-    ``grow_to`` tokens before it is trimmed to ``max_tokens``.
+    A summarizing or compacting manager that wraps this manager sets ``history.limits.grow_to``. The history may then grow to
+    so many tokens before it is trimmed to ``max_tokens``.
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
@@ -106,6 +103,11 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             this manager evicted return.
         proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
             managers.
+
+    Attributes:
+        history: Trimmer of the agent's history, for managers that wrap this manager.
+        archive: Full texts of truncated messages.
+        persist_layout: Whether the state contains the layout of the history (which messages of the log it shows).
 
     Raises:
         ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``
@@ -149,7 +151,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self.archive = FullTextArchive(log)
         limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))
         features = FeatureCache(self.counter, self.scorer)
-        self._trimmer = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict, recent_log)
+        self.history = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict, recent_log)
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
         self._requests = RequestMeter(self.counter, limits.calibration)
@@ -165,25 +167,12 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     @property
     def max_tokens(self) -> int:
         """Budget of the history, in tokens."""
-        return self._trimmer.limits.max_tokens
-
-    @max_tokens.setter
-    def max_tokens(self, value: int) -> None:
-        self._trimmer.limits.max_tokens = value
-
-    @property
-    def grow_to(self) -> int:
-        """Size in tokens at which the history is trimmed back to ``max_tokens``."""
-        return self._trimmer.limits.grow_to
-
-    @grow_to.setter
-    def grow_to(self, value: int) -> None:
-        self._trimmer.limits.grow_to = value
+        return self.history.limits.max_tokens
 
     @property
     def max_turns(self) -> int | None:
         """Largest number of turns to keep. None for as many turns as fit."""
-        return self._trimmer.limits.max_turns
+        return self.history.limits.max_turns
 
     @property
     def records(self) -> int:
@@ -209,11 +198,11 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         """Bind this manager to the agent, and give ids to the agent's messages. Runs before the session is restored."""
-        if not self._trimmer.attach(event.agent):
+        if not self.history.attach(event.agent):
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
         if self.follows_window:
-            self.max_tokens = self.grow_to = history_tokens(window_of(event.agent.model))
+            self.history.limits.max_tokens = self.history.limits.grow_to = history_tokens(window_of(event.agent.model))
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
@@ -228,7 +217,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
                 messages[:] = window
         self._restored = _NO_LAYOUT
         self._is_started = True
-        self._trimmer.start(messages, self._settled)
+        self.history.start(messages, self._settled)
         agent.messages = copied_quickly(messages)
         self.archive.offer(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
@@ -241,15 +230,15 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._log.added()
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
-            self._trimmer.keep_now(event.agent, ends_turn=True)
+            self.history.keep_now(event.agent, ends_turn=True)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""
-        await self._trimmer.keep(event.agent)
+        await self.history.keep(event.agent)
         self._log.forget_all_but(event.agent.messages)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._trimmer.keep(event.agent, event.messages or [])
+        await self.history.keep(event.agent, event.messages or [])
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request.
@@ -259,7 +248,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
-            history, tokens = await self._trimmer.off_loop(messages, partial(self._trimmer.fit_request, messages))
+            history, tokens = await self.history.off_loop(messages, partial(self.history.fit_request, messages))
             self._requests.sending(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))
@@ -271,7 +260,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Reduce the agent's history to the budget. Errors are logged, not raised."""
         self._log.settle()
-        self._trimmer.keep_now(agent)
+        self.history.keep_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full or almost full.
@@ -286,19 +275,20 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed. Either pinned messages are
                 too large, or other parts of the request fill the window. The history is unchanged.
         """
-        self._trimmer.reduce(agent, e)
+        self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of this manager for a session. Without changes, later calls return an equal state."""
         state = super().get_state()
-        if (ratio := self._trimmer.limits.calibration.ratio) != 1.0:
+        if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
         if self.archive.is_offered:
             state["reader"] = True
-        if self._returns_from_log and (until := self._trimmer.settled(self._history())) is not None:
+        messages = self.history.messages
+        if self._returns_from_log and (until := self.history.settled(messages)) is not None:
             state["settled"] = until
         if self._is_started and self.persist_layout:
-            layout = self._log.layout(self._history())
+            layout = self._log.layout(messages)
             state["removed_message_count"] = layout.skip
             if (window := layout.to_state()) is not None:
                 state["layout"] = window
@@ -324,21 +314,17 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
             self._restored, self._settled = layout, settled
             self.archive.is_offered = state.get("reader") is True
-        self._trimmer.limits.calibration.restore(ratio)
+        self.history.limits.calibration.restore(ratio)
         return super().restore_from_session(state)
 
-    def _history(self) -> Sequence[Message]:
-        agent = self._trimmer.agent
-        return [] if agent is None else agent.messages
-
-    # --- Questions of users and of other managers -------------------------------------------------
+    # --- Inspection and changes -------------------------------------------------
 
     def explain(self, agent: Agent) -> list[MessageOutcome]:
         """Return the outcome of each message: kept, truncated or evicted, and why.
 
         The list has the messages of the history and the last 1,000 evicted messages, oldest first.
         """
-        return self._trimmer.explain(list(agent.messages))
+        return self.history.explain(list(agent.messages))
 
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the token usage of the history, as the model counts.
@@ -346,25 +332,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         The keys are ``tokens``, ``budget`` and ``left`` (unused part of the budget, negative if the history is over it).
         """
         messages = agent.messages[:]
-        most = self._trimmer.limits.most
-        tokens, budget = self.tokens(messages), most + self.room_beyond(messages, most)
+        most = self.history.limits.most
+        tokens, budget = self.history.tokens(messages), most + self.history.room_beyond(messages, most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
-
-    def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens in messages, as the model counts. The count of each message is cached."""
-        return self._trimmer.reported_tokens(messages)
-
-    def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return by how many tokens, as the model counts, a history may exceed ``limit`` for a large current user message."""
-        return self._trimmer.room_beyond(messages, limit)
-
-    def score(self, message: Message) -> float:
-        """Return the importance of a message, from 0 to 1."""
-        return self._trimmer.features(message, self._history()).score
-
-    def band(self, message: Message) -> Band:
-        """Return the importance level of a message."""
-        return self._trimmer.bands.of(self.score(message))
 
     def prompt_tokens(self, agent: Agent) -> int:
         """Return the tokens of an agent's system prompt and tools."""
@@ -376,23 +346,11 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         If the manager has ``includes_recall``, the result is at most half of its budget, and the history can no longer use
         these tokens. Otherwise, the result is ``tokens``.
         """
-        return self._trimmer.limits.reserve(tokens) if self.includes_recall else tokens
+        return self.history.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message, for example after its redaction in the log. It then never returns to the history."""
-        self._trimmer.forget(tracking_id)
-
-    def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call ``on_evict`` with messages that another manager removed from the history."""
-        self._trimmer.report_evicted(messages)
-
-    async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` on ``messages`` and return its result. A thread does it if the messages are large or the log is read."""
-        return await self._trimmer.off_loop(messages, work)
-
-    def blocks_loop(self, messages: Sequence[Message]) -> bool:
-        """Return whether work on messages may block an event loop for long. Such work must run in a thread."""
-        return self._trimmer.blocks_loop(messages)
+        self.history.forget(tracking_id)
 
 
 @dataclass
@@ -432,6 +390,7 @@ class StackedConversationManager(Template, ConversationManager):
         super().__init__(proactive_compression=proactive_compression)
         self._below = below
         self.trimmer = trimmer
+        self._history = trimmer.history
         self._is_put_off = False
 
     @property
@@ -470,7 +429,7 @@ class StackedConversationManager(Template, ConversationManager):
 
         If the work would block an event loop for a long time, a thread does it before the invocation ends.
         """
-        self._is_put_off = self.trimmer.blocks_loop(agent.messages)
+        self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:
             self._manage(agent)
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.scoring import WEIGHTS
+from strands_manga_memory.conversation.importance import WEIGHTS
 from strands_manga_memory.conversation.truncation import (
     CUT_MARKER,
     LEAST_WITH_NAME,

@@ -18,9 +18,17 @@ from typing import NamedTuple
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.features import MessageFeatures, signals_of
+from strands_manga_memory.conversation.importance import (
+    HIGH,
+    LOW,
+    MIDDLE,
+    Band,
+    Bands,
+    MessageFeatures,
+    SignalWeights,
+    signals_of,
+)
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
-from strands_manga_memory.conversation.scoring import HIGH, LOW, MIDDLE, Band, Bands, SignalWeights
 from strands_manga_memory.messages import calls_tools, is_of_tools, is_tool_pair, is_turn_start, turns
 from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count

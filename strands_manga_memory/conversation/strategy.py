@@ -12,7 +12,7 @@ from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder
 from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.features import same_objects
+from strands_manga_memory.conversation.importance import same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,

@@ -155,7 +155,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.schedule = schedule
         tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
         self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
-        self.trimmer.grow_to = self.hard_tokens
+        self._history.limits.grow_to = self.hard_tokens
         self.cache = cache
         self._asked, self._is_bound = trigger, False
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
@@ -195,20 +195,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _follow_window(self, agent: Agent) -> None:
         """Set the limits that depend on the context window of the agent's model."""
-        trimmer = self.trimmer
-        if trimmer.follows_window:  # more is not needed: a summary stands for what is left out
-            trimmer.max_tokens = min(trimmer.max_tokens, _MAX_TOKENS)
+        limits, follows_window = self._history.limits, self.trimmer.follows_window
+        if follows_window:  # more is not needed: a summary stands for the evicted messages
+            limits.max_tokens = min(limits.max_tokens, _MAX_TOKENS)
         if self._asked.tokens is None:
-            self.trigger_tokens = _trigger_for(trimmer.max_tokens, window_of(agent.model))
+            self.trigger_tokens = _trigger_for(limits.max_tokens, window_of(agent.model))
             self.hard_tokens = self.trigger_tokens * 3 // 2
-        if trimmer.follows_window:
-            trimmer.max_tokens = min(trimmer.max_tokens, self.trigger_tokens)
+        if follows_window:
+            limits.max_tokens = min(limits.max_tokens, self.trigger_tokens)
             sizes = self._writer.sizes
-            sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, trimmer.max_tokens // 4)))
+            sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, limits.max_tokens // 4)))
             self._writer.sizes = sizes
             if sizes.facts_tokens is None:
-                self._facts_tokens = trimmer.max_tokens // 2
-        trimmer.grow_to = self.hard_tokens
+                self._facts_tokens = limits.max_tokens // 2
+        limits.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._make_room(event.agent, event.messages or [])
@@ -222,11 +222,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         If the history with these messages exceeds ``hard_tokens``, the summary is awaited first. If the history still exceeds
         ``hard_tokens``, older turns are replaced by facts that are extracted from them without a model.
         """
-        await self.trimmer.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        await self._history.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._jobs.wait(self.schedule.wait_seconds)
-        await self.trimmer.off_loop(agent.messages, lambda: self._swap_in(agent))
+        await self._history.off_loop(agent.messages, lambda: self._swap_in(agent))
         if self._is_full(agent, coming):
             # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
             await asyncio.to_thread(self.fold, agent, self.trimmer.max_tokens, only_fresh=True)
@@ -239,7 +239,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
-        return self.trimmer.tokens(messages) > self.hard_tokens + self.trimmer.room_beyond(messages, self.hard_tokens)
+        return self._history.tokens(messages) > self.hard_tokens + self._history.room_beyond(messages, self.hard_tokens)
 
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
@@ -286,11 +286,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Raises:
             ContextWindowOverflowException: ``e`` is given, and nothing could be freed.
         """
-        before = self.trimmer.tokens(agent.messages)
+        before = self._history.tokens(agent.messages)
         self._swap_in(agent)
-        if self.trimmer.tokens(agent.messages) == before:
+        if self._history.tokens(agent.messages) == before:
             self.fold(agent, before // 2)
-        freed = before - self.trimmer.tokens(agent.messages)
+        freed = before - self._history.tokens(agent.messages)
         if freed * 2 >= before or (e is None and freed > 0):
             return
         try:
@@ -319,7 +319,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     self._jobs.begin(begun, agent)
                 return
             self._jobs.forget()
-            tokens = self.trimmer.tokens(agent.messages[:])
+            tokens = self._history.tokens(agent.messages[:])
             self._warn_early(tokens)
             if self._is_due(span, self.trigger_tokens if is_wanted else tokens):
                 self._jobs.begin(span, agent)
@@ -331,7 +331,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if span.uncovered_turns >= self.trigger_turns:
             return True
         is_large = tokens >= self.trigger_tokens
-        return is_large and self.trimmer.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
+        return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
         """Log a warning and call ``on_warning``, once each time that a history reaches 75 % of the trigger's tokens."""
@@ -356,9 +356,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     self._put_in(agent, *self._latest)
             elif (finished := self._jobs.take()) is not None:
                 if self._fits(finished[1], agent):
-                    before = self.trimmer.tokens(agent.messages)
+                    before = self._history.tokens(agent.messages)
                     self._put_in(agent, *finished)
-                    after = self.trimmer.tokens(agent.messages)
+                    after = self._history.tokens(agent.messages)
                     self._stats.swapped += 1
                     self._stats.tokens_freed += before - after
                     self._stats.enough += after < self.trigger_tokens
@@ -380,7 +380,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         agent.messages[: len(replaced)] = head
         self._latest = summary, replaced
         self._has_warned = False
-        self.trimmer.report_evicted(gone)
+        self._history.report_evicted(gone)
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
@@ -397,9 +397,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._jobs.forget()
             summary = self._writer.from_rules(span.summary, span.fresh)
             head, gone = self._head(summary, history, len(span.old), room=budget)
-            if only_fresh or self.trimmer.tokens(head) < self.trimmer.tokens(history[: len(span.old)]):
+            if only_fresh or self._history.tokens(head) < self._history.tokens(history[: len(span.old)]):
                 agent.messages[: len(span.old)] = head
-                self.trimmer.report_evicted(gone)
+                self._history.report_evicted(gone)
 
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
@@ -412,7 +412,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         stays = pinned_positions(covered)
         kept = [covered[at] for at in stays]
         own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
-        facts = max(room - self.trimmer.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
+        facts = max(room - self._history.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
         shown = render_summary(
             replace(summary, kept=tuple(filter(None, map(id_of, kept)))),
             summary_tokens=self._writer.sizes.summary_tokens,
@@ -437,7 +437,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         The keys are ``tokens`` (of the history, as the model counts), ``budget`` (the trigger) and ``left`` (the difference).
         """
-        tokens = self.trimmer.tokens(agent.messages[:])
+        tokens = self._history.tokens(agent.messages[:])
         return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
 
     def stats(self) -> SummaryStats:
@@ -472,7 +472,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._is_bound = True
         self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
-        self.trimmer.max_tokens, self.trimmer.grow_to = target_tokens, hard_tokens
+        self._history.limits.max_tokens, self._history.limits.grow_to = target_tokens, hard_tokens
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:

@@ -9,17 +9,25 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.budget import HistoryLimits
-from strands_manga_memory.conversation.features import FeatureCache, same_objects, signals_of, size_of
 from strands_manga_memory.conversation.full_texts import FullTextArchive
+from strands_manga_memory.conversation.importance import (
+    Band,
+    Bands,
+    FeatureCache,
+    SignalWeights,
+    same_objects,
+    signals_of,
+    size_of,
+)
 from strands_manga_memory.conversation.log_tail import LogTail
 from strands_manga_memory.conversation.message_truncation import is_truncated
-from strands_manga_memory.conversation.scoring import Bands, SignalWeights
 from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.window_layout import ensure_ids
@@ -148,10 +156,16 @@ class Trimmer:
         """The attached agent. None if no agent is attached, or if it was garbage-collected."""
         return self._agent() if self._agent is not None else None
 
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The agent's history. Empty without an agent."""
+        agent = self.agent
+        return [] if agent is None else agent.messages
+
     # --- The budget -------------------------------------------------------------------------------
 
-    def reported_tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts."""
+    def tokens(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of messages in a request, as the model counts. The count of each message is cached."""
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
@@ -240,11 +254,11 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` and return its result. Use a thread if trimming ``messages`` could block the event loop for long."""
+        """Run ``work`` and return its result, in a thread if work on ``messages`` could block the event loop for long."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether trimming messages, with ``beside`` further tokens, would block a running event loop for long."""
+        """Return whether work on messages, with ``beside`` further tokens, would block a running event loop for long."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -267,12 +281,8 @@ class Trimmer:
 
         The messages ``coming`` are about to be added to the history and count towards the budget.
         """
-        if not coming and same_objects(agent.messages, self._within):
-            return
-        if self._is_long([*agent.messages, *coming]):
-            await asyncio.to_thread(self._trim, agent, coming)
-        else:
-            self._trim(agent, coming)
+        if coming or not same_objects(agent.messages, self._within):
+            await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation.
@@ -338,6 +348,14 @@ class Trimmer:
                 described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
             age += is_turn_start(message)
         return described[::-1]
+
+    def score(self, message: Message) -> float:
+        """Return the importance of a message, from 0 to 1."""
+        return self.features(message, self.messages).score
+
+    def band(self, message: Message) -> Band:
+        """Return the importance level of a message."""
+        return self.bands.of(self.score(message))
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message, so that it does not return to the history."""

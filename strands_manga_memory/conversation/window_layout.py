@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from strands.types.content import Message
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
-from strands_manga_memory.conversation.features import size_of
+from strands_manga_memory.conversation.importance import size_of
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import content_fingerprint, fingerprint, is_repair, is_turn_start
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance import message_act
 from strands_manga_memory.conversation.message_truncation import is_truncated
-from strands_manga_memory.conversation.scoring import message_act
+from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
@@ -151,7 +152,7 @@ def inspect(
     if window is None and hot_state is None and head is None:
         return None
     logged = [(entry.seq, entry.turn, entry.message) for entry in conversation.history()] if window is not None else []
-    scorer = ImportanceWeightedConversationManager()
+    scorer = ImportanceWeightedConversationManager().history
     base = hold.local.base
     return Inspection(
         conversation=place.conversation,
@@ -190,15 +191,13 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
     }
 
 
-def _messages(
-    logged: list[tuple[int, int, Any]], window: list[Any], scorer: ImportanceWeightedConversationManager
-) -> list[InspectedMessage]:
+def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer) -> list[InspectedMessage]:
     """Return the messages that only the agent's history has, then the messages of the log, all with their outcomes.
 
     Args:
         logged: Messages of the log, each with position and turn.
         window: Messages of the agent's history.
-        scorer: Conversation manager that scores the messages and counts tokens.
+        scorer: Trimmer that scores the messages and counts tokens.
     """
     present = {message.get("tracking_id"): message for message in window}
     known = {message.get("tracking_id") for _, _, message in logged}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
-from strands_manga_memory.conversation.features import FeatureCache
+from strands_manga_memory.conversation.importance import FeatureCache
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text

@@ -16,7 +16,7 @@ import tiktoken
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer, TiktokenCounter
-from strands_manga_memory.conversation.features import FeatureCache
+from strands_manga_memory.conversation.importance import FeatureCache
 from tests.benchmarks import text
 
 BUDGETS = {

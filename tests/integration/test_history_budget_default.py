@@ -70,7 +70,7 @@ def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory
         agent.messages.clear()
         for turn in range(60):
             agent(f"Question {turn} of agent {number}: " + "is the volume in stock that came after the one I bought? " * 35)
-        largest.append(max(agent.conversation_manager.tokens(request.messages) for request in agent.model.requests))
+        largest.append(max(agent.conversation_manager.history.tokens(request.messages) for request in agent.model.requests))
     assert all(14_000 < tokens <= 16_384 for tokens in largest)
 
 

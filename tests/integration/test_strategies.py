@@ -112,7 +112,7 @@ def test_the_budget_holds_at_every_model_call() -> None:
     agent = built(policy, model)
     for number in range(12):
         agent(f"question {number} {FILLER}")
-    assert max(policy.tokens(request.messages) for request in model.requests) <= 400
+    assert max(policy.history.tokens(request.messages) for request in model.requests) <= 400
     assert isinstance(agent.conversation_manager, NullConversationManager)
 
 

@@ -137,7 +137,7 @@ def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path)
         session = FileSessionManager("s", storage_dir=str(tmp_path))
         agent = Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None)
         agent(f"Question {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
-        if manager.trimmer.tokens(agent.messages) >= 2_800:
+        if manager.trimmer.history.tokens(agent.messages) >= 2_800:
             break
     assert len(warnings) == 1
 

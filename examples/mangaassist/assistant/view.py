@@ -105,8 +105,8 @@ class Watch:
                     "role": message["role"],
                     "text": _text(message),
                     "act": outcome.act if outcome else "",
-                    "score": round(outcome.score if outcome else self._manager.score(message), 2),
-                    "tokens": outcome.tokens if outcome else self._manager.tokens([message]),
+                    "score": round(outcome.score if outcome else self._manager.history.score(message), 2),
+                    "tokens": outcome.tokens if outcome else self._manager.history.tokens([message]),
                     "outcome": outcome.outcome if outcome else "dropped",
                     "why": outcome.reason if outcome else "it left the window in an earlier turn; the log has it",
                 }

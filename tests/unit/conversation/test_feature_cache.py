@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from strands_manga_memory.conversation import RuleScorer
-from strands_manga_memory.conversation.features import FeatureCache, size_of
+from strands_manga_memory.conversation.importance import FeatureCache, size_of
 from tests.unit.conversation.messages import user
 
 

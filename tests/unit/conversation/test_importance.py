@@ -409,7 +409,7 @@ def test_settings_that_are_changed_later_hold() -> None:
     evicted: list[Any] = []
     agent = made(4_000, messages=chat(40), max_turns=4, on_evict=evicted.extend)
     manager: Any = agent.conversation_manager
-    manager.max_tokens = manager.grow_to = 500
+    manager.history.limits.max_tokens = manager.history.limits.grow_to = 500
     manager.apply_management(agent)
     assert tokens(agent.messages) <= 500
     assert len(agent.messages) <= 8
@@ -423,7 +423,7 @@ def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
         agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
         agent.conversation_manager.apply_management(agent)
     manager: Any = agent.conversation_manager
-    assert len(manager._trimmer.features) < 400  # what left the window and may come back, a few times the window
+    assert len(manager.history.features) < 400  # what left the window and may come back, a few times the window
     assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
 
 

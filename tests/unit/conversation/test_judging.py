@@ -17,9 +17,9 @@ from strands_manga_memory.conversation import (
     ImportanceWeightedConversationManager,
     ImportanceWeights,
     ModelScorer,
-    scoring,
+    background_scorers,
 )
-from strands_manga_memory.conversation.scoring import Line
+from strands_manga_memory.conversation.background_scorers import Line
 from strands_manga_memory.testing import ScriptedModel
 
 
@@ -28,7 +28,7 @@ def said(id_: str, text: str, role: Any = "user") -> Message:
 
 
 def test_rules_until_the_judge_has_answered_and_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "BATCH", 2)
+    monkeypatch.setattr(background_scorers, "BATCH", 2)
     asked: list[Line] = []
     may_answer = threading.Event()
 
@@ -86,8 +86,8 @@ def test_a_judge_that_fails_leaves_it_to_the_rules(answer: Any, caplog: pytest.L
 
 
 def test_only_so_many_judgements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "BATCH", 1)
-    monkeypatch.setattr(scoring, "MOST_SCORES", 2)
+    monkeypatch.setattr(background_scorers, "BATCH", 1)
+    monkeypatch.setattr(background_scorers, "MOST_SCORES", 2)
     scorer = BackgroundScorer(lambda lines: [0.7] * len(lines))
     for number in range(4):
         scorer.score(said(str(number), "text"))

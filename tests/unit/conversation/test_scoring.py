@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.conversation import Bands, EstimateCounter, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.features import FeatureCache
-from strands_manga_memory.conversation.scoring import Band, message_act
+from strands_manga_memory.conversation.importance import Band, FeatureCache, message_act
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 

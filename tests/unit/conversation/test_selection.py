@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import RuleScorer
-from strands_manga_memory.conversation.features import MessageFeatures
+from strands_manga_memory.conversation.importance import MessageFeatures, message_act
 from strands_manga_memory.conversation.message_truncation import is_truncated
-from strands_manga_memory.conversation.scoring import message_act
 from strands_manga_memory.conversation.selection import (
     CURRENT_TURN,
     FIRST_TURN,

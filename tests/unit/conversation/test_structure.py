@@ -9,7 +9,7 @@ from strands import Agent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
-from strands_manga_memory.conversation.features import FeatureCache, MessageFeatures, Vocabulary
+from strands_manga_memory.conversation.importance import FeatureCache, MessageFeatures, Vocabulary
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.conversation.messages import assistant, user
 

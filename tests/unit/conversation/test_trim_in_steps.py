@@ -127,7 +127,7 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
 ) -> None:
     said = sentences(3)
     manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
-    manager.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
+    manager.history.limits.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
     agent = Agent(
         model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager, callback_handler=None
     )
@@ -150,7 +150,8 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
 @pytest.mark.parametrize("settings", [{"trim_every": 7}, {"trim_to": 2_867}])
 def test_the_marks_follow_a_budget_that_is_set_later(settings: dict[str, int]) -> None:
     manager = ImportanceWeightedConversationManager(4_096, **settings)
-    manager.max_tokens = manager.grow_to = 2_000 if "trim_every" in settings else 6_000
+    limits = manager.history.limits
+    limits.max_tokens = limits.grow_to = 2_000 if "trim_every" in settings else 6_000
     _, model = talk(manager, 80, seed=4)
     sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
     assert max(sizes) <= manager.max_tokens
@@ -159,7 +160,8 @@ def test_the_marks_follow_a_budget_that_is_set_later(settings: dict[str, int]) -
 
 def test_without_a_low_mark_a_budget_that_is_set_later_is_filled() -> None:
     manager = ImportanceWeightedConversationManager(1_000)
-    manager.max_tokens = manager.grow_to = 4_000
+    limits = manager.history.limits
+    limits.max_tokens = limits.grow_to = 4_000
     _, model = talk(manager, 60, seed=4)
     sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
     assert min(sizes[40:]) > 3_400

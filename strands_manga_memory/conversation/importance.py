@@ -1,4 +1,4 @@
-"""Features of messages, from which the importance of each message is computed.
+"""Importance of messages: scores by rules, importance levels, signals, and the measured features of each message.
 
 Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
 content has changed. Features such as new words and replies depend on the messages before, so they are measured in the order of
@@ -12,15 +12,21 @@ import logging
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import IntEnum
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.conversation.scoring import WEIGHTS, ImportanceScorer, SignalWeights, message_act
 from strands_manga_memory.conversation.token_counter import TokenCounter
-from strands_manga_memory.language.dialogue_acts import DialogueAct, act_of_reply, are_instructions_active, revokes_instruction
+from strands_manga_memory.language.dialogue_acts import (
+    DialogueAct,
+    act_of_reply,
+    are_instructions_active,
+    dialogue_act,
+    revokes_instruction,
+)
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
@@ -28,6 +34,191 @@ from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)
+
+# --- Scores -------------------------------------------------------------------------------------------------------------------
+
+
+class ImportanceScorer(Protocol):
+    """Protocol for scorers that rate the importance of messages.
+
+    A message is scored once, and again if its content changes or if it turns out to be a reply. A scorer may be slow, but must
+    not wait for I/O. A scorer whose scores can change later has a whole number ``revision`` and increases it with each change.
+    All messages are then scored again.
+    """
+
+    def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
+        """Return the importance of a message, from 0 to 1.
+
+        Args:
+            message: The message.
+            act: Dialogue act that rules found for the message. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
+            context: The measured messages, oldest first: the history, perhaps with evicted messages that may return.
+        """
+
+
+class Band(IntEnum):
+    """Importance level of a message, which decides when the message is evicted."""
+
+    LOW = 0
+    """Evicted first."""
+
+    MIDDLE = 1
+    """Kept if the budget has room."""
+
+    HIGH = 2
+    """Kept as long as other messages can be evicted."""
+
+
+LOW, MIDDLE, HIGH = Band
+"""Importance levels as plain names. Every message needs them, and a look-up in an enumeration is slow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands:
+    """Lowest scores of the importance levels ``high`` and ``middle``.
+
+    Raises:
+        ValueError: The scores are not in the order 0 <= ``middle`` <= ``high`` <= 1.
+    """
+
+    high: float = 0.8
+    middle: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.middle <= self.high <= 1:
+            raise ValueError(
+                f"bands must satisfy 0 <= middle <= high <= 1, got middle={self.middle!r:.80} high={self.high!r:.80}"
+            )
+
+    def of(self, score: float) -> Band:
+        """Return the importance level of a score."""
+        return HIGH if score >= self.high else MIDDLE if score >= self.middle else LOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceWeights:
+    """Importance scores of dialogue acts, tool calls and tool results.
+
+    Raises:
+        ValueError: A score is not between 0 and 1.
+    """
+
+    instruction: float = 0.95
+    preference: float = 0.9
+    correction: float = 0.85
+    fact: float = 0.8
+    constraint: float = 0.75
+    decision: float = 0.6
+    recommendation: float = 0.6
+    unmatched: float = 0.5
+    tool_use: float = 0.4
+    tool_result: float = 0.4
+    acknowledgement: float = 0.2
+    greeting: float = 0.1
+    farewell: float = 0.1
+
+    def __post_init__(self) -> None:
+        for weight in fields(self):
+            value = getattr(self, weight.name)
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"{weight.name} must be between 0 and 1, got {value!r:.80}")
+
+
+WEIGHTS = ImportanceWeights()
+"""Default scores of dialogue acts, tool calls and tool results."""
+
+
+class RuleScorer:
+    """Scorer that rates a message by its dialogue act. Uses rules only, no model.
+
+    Args:
+        weights: Score of each dialogue act.
+    """
+
+    __slots__ = ("weights",)
+
+    def __init__(self, weights: ImportanceWeights | None = None) -> None:
+        self.weights = weights or WEIGHTS
+
+    def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
+        """Return the score of a message's dialogue act. An empty ``act`` is determined from the message."""
+        return float(getattr(self.weights, act or message_act(message)))
+
+
+def message_act(message: Message) -> str:
+    """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
+    kinds = set[str]().union(*message["content"])
+    if "toolResult" in kinds:
+        return "tool_result"
+    if "toolUse" in kinds:
+        return "tool_use"
+    return dialogue_act(message_text(message), message["role"]).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalWeights:
+    """Weights of the signals that decide how much a message is needed.
+
+    A signal is a property of a message. Its weight changes the logarithm of the odds that the message is needed. The weight 0
+    turns a signal off. Each attribute except ``half_life`` is the weight of the signal that is described here.
+
+    Attributes:
+        act: Importance score of the message, minus 0.5. ``RuleScorer`` takes the importance score from the dialogue act.
+        instruction: The user sets a rule for all answers.
+        constraint: The user sets a condition, such as a number, a time, a place or a price.
+        service: The message is from an assistant that serves the user. The more the assistant talks about itself, the
+            smaller is the value of this signal.
+        answers: The previous message asked a question.
+        number: The message contains a number.
+        names: Logarithm of the number of names in the message.
+        time: The message mentions a day, a date or a time.
+        wants: The speaker states a wish.
+        asks: The message asks a question.
+        tells: The speaker talks about themselves.
+        new: Logarithm of the number of words that are new in the conversation.
+        recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
+        fresh_service: Recency of a message from an assistant that serves the user.
+        tool: The message is a tool call with its result, not a text.
+        fresh_tool: Recency of a tool call with its result.
+        whole_result: 1 for the part that is left out when a tool result or a long text of the user is shortened, else 0. This
+            part is rated separately from the shortened form.
+        size: Logarithm of the number of tokens.
+        half_life: Number of exchanges in which recency halves, above 0.
+
+    Raises:
+        ValueError: A weight is not finite, or ``half_life`` is not above 0.
+    """
+
+    act: float = 6.0
+    instruction: float = 3.0
+    constraint: float = 1.5
+    service: float = -7.0
+    answers: float = 1.2
+    number: float = 1.1
+    names: float = 0.9
+    time: float = 0.85
+    wants: float = 0.8
+    asks: float = -0.2
+    tells: float = 0.35
+    new: float = 0.6
+    recency: float = 1.0
+    fresh_service: float = 6.5
+    tool: float = -2.5
+    fresh_tool: float = 7.0
+    whole_result: float = -1.0
+    size: float = -1.0
+    half_life: float = 3.0
+
+    def __post_init__(self) -> None:
+        for weight in fields(self):
+            value = getattr(self, weight.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{weight.name} must be a finite number, got {value!r:.80}")
+        if self.half_life <= 0:
+            raise ValueError(f"half_life must be above 0, got {self.half_life!r:.80}")
+
+
+# --- Features -----------------------------------------------------------------------------------------------------------------
 
 _TOOL_ACTS = ("tool_use", "tool_result")
 _ENDING_ACTS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
