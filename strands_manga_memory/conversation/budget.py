@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from operator import itemgetter
 from typing import Any
 
 from strands.hooks import AfterModelCallEvent
@@ -229,20 +228,16 @@ class Calibration:
         return -int(-counted * self.ratio // 1)
 
 
-_OPEN_REQUESTS = 16
-_MOST_PROMPTS = 4
-
-
 class RequestMeter:
     """Adjusts the ratio of a ``Calibration`` after each request to the usage that the model reports."""
 
-    __slots__ = ("_calibration", "_counted", "_counter", "_prompts")
+    __slots__ = ("_calibration", "_counter", "_model_class", "_sent")
 
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
         self._calibration = calibration
-        self._counted: dict[int, tuple[int, type]] = {}
-        self._prompts: dict[tuple[str, ...], int] = {}
+        self._sent = 0
+        self._model_class: type = type(None)
 
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
         """Count the tokens of a request before it is sent.
@@ -252,42 +247,26 @@ class RequestMeter:
             history_tokens: Tokens of the history in the request.
             added: Content blocks that are added to this request alone.
         """
-        tokens = self.prompt_tokens(context.system_prompt, context.tool_specs) + history_tokens
-        if added:
-            tokens += self._counter.count({"role": "user", "content": [*added]})
-        if len(self._counted) >= _OPEN_REQUESTS:  # cancelled ones are never answered
-            self._counted.clear()
-        self._counted[id(context.invocation_state)] = tokens, type(context.model)
+        self._sent = self.prompt_tokens(context.system_prompt, context.tool_specs) + history_tokens
+        self._sent += self._counter.count({"role": "user", "content": [*added]}) if added else 0
+        self._model_class = type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Adjust the calibration to the reported usage of a request. Without reported usage, nothing changes."""
-        counted, model_class = self._counted.pop(id(event.invocation_state), (0, type(None)))
-        if event.stop_response is None:
-            return
-        usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
-        self._calibration.observe(counted, prompt_tokens(usage, model_class))
+        """Adjust the calibration to the reported usage of the last request. Without reported usage, nothing changes."""
+        sent, self._sent = self._sent, 0
+        if event.stop_response is not None:
+            usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
+            self._calibration.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
+        """Return the tokens of system prompt and tools."""
         text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
-        key = (text, *map(itemgetter("name"), tools))
-        if (tokens := self._prompts.get(key)) is None:
-            if len(self._prompts) >= _MOST_PROMPTS:
-                self._prompts.clear()
-            parts = ("name", "description", "inputSchema")
-            specs = [{part: spec.get(part) for part in parts} for spec in tools]
-            tokens = tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
-            self._prompts[key] = tokens
-        return tokens
+        parts = ("name", "description", "inputSchema")
+        specs = [{part: spec.get(part) for part in parts} for spec in tools]
+        return tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
 
 
 # --- The history ----------------------------------------------------------------------------------
-
-_SHARE_OF_REQUEST = 16
-"""Divisor of the budget: at the end of a turn, at most this part is left free for the next request."""
-
-_LEAST_WITH_ROOM = 1_024
-"""Smallest budget, in tokens, of which a part is left free for the next request."""
 
 _MOST_GIVEN_UP = 3
 """Divisor of the budget: at most this part is given up to make room for later turns."""
@@ -399,14 +378,3 @@ class HistoryLimits:
         wanted = max(0, count(said) - budget // 2)
         room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget) if wanted else 0
         return min(wanted, room), wanted <= room
-
-    def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
-        """Return the tokens to leave free for the user's next message.
-
-        They are the tokens of the largest of the user's last four messages, but at most a sixteenth of the budget. 0 for a
-        budget of less than 1,024 tokens.
-        """
-        if self.tokens < _LEAST_WITH_ROOM:
-            return 0
-        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
-        return min(max(map(count, latest), default=0), self.tokens // _SHARE_OF_REQUEST)

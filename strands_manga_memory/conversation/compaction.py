@@ -18,7 +18,6 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.copying import Template
-from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
@@ -31,6 +30,7 @@ from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.summary_writing import Log
+from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.conversation.truncation import LEAST_WITH_NAME
 from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_use_ids, turns
 
@@ -53,9 +53,7 @@ class Compaction:
         untouched: Number of latest messages that stay unchanged. Only their tool results may be truncated.
         goal: Size of the history to reach, in tokens.
         overflow: Error that reports an overflow of the model's context window. None without an overflow.
-        tokens_of: Function that returns the tokens of messages.
-        band_of: Function that returns the importance level of a message.
-        archive: Archive for the full texts of truncated tool results.
+        history: Trimmer of the history, which counts tokens, rates messages, and keeps the full texts of truncated messages.
     """
 
     agent: Agent
@@ -63,14 +61,12 @@ class Compaction:
     untouched: int
     goal: int
     overflow: Exception | None
-    tokens_of: Callable[[Sequence[Message]], int]
-    band_of: Callable[[Message], Band]
-    archive: FullTextArchive
+    history: Trimmer
 
     @property
     def excess(self) -> int:
         """Tokens of the history above the goal. Negative if the history is below the goal."""
-        return self.tokens_of(self.messages) - self.goal
+        return self.history.tokens(self.messages) - self.goal
 
     @property
     def touchable(self) -> int:
@@ -125,7 +121,7 @@ class Snip:
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
-                excess -= compaction.tokens_of(own)
+                excess -= compaction.history.tokens(own)
         return [message for at, message in enumerate(compaction.messages) if at not in gone] if gone else None
 
 
@@ -198,7 +194,7 @@ _NEVER = 1_000_000
 
 
 def _is_low(message: Message, compaction: Compaction) -> bool:
-    return not is_pinned(message) and not is_synthesized(message) and compaction.band_of(message) is Band.LOW
+    return not is_pinned(message) and not is_synthesized(message) and compaction.history.band(message) is Band.LOW
 
 
 def _is_whole(messages: Sequence[Message], end: int) -> bool:
@@ -219,9 +215,9 @@ def _with_results(
         if tool_result_ids(message) and not is_pinned(message):
             smaller = _capped(message, most(message))
             if smaller is not message:
-                excess -= compaction.tokens_of([message]) - compaction.tokens_of([smaller])
+                excess -= compaction.history.tokens([message]) - compaction.history.tokens([smaller])
                 cut[at] = smaller
-    compaction.archive.keep_cut(compaction.agent, compaction.messages, cut)
+    compaction.history.archive.keep(compaction.agent, compaction.messages, cut)
     return [cut.get(at, message) for at, message in enumerate(compaction.messages)] if cut else None
 
 
@@ -339,7 +335,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
         super().__init__(self._summarizing or trimmer, trimmer)
         if log is not None:
-            trimmer.archive.log = log
+            trimmer.history.archive.log = log
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
         self._waiting = 0
 
@@ -353,8 +349,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         # At once, not with the first cut: the tools are a part of the cached prefix.
-        self.trimmer.archive.is_offered = True
-        self.trimmer.archive.offer(event.agent, ())
+        self._history.archive.is_offered = True
+        self._history.archive.offer(event.agent, ())
         self._bind(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
@@ -468,9 +464,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 untouched=self._untouched,
                 goal=goal,
                 overflow=overflow,
-                tokens_of=self._history.tokens,
-                band_of=self._history.band,
-                archive=self.trimmer.archive,
+                history=self._history,
             )
             stats = self._stats.stages[stage.name]
             stats.runs += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strands import tool
 from strands.types.content import Message
@@ -46,27 +46,24 @@ class FullTextArchive:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._characters = 0
 
-    def keep(self, id_: str, text: str) -> None:
-        """Keep the full text of a message. A known text is not replaced, because the new text may be truncated already."""
-        with self._lock:
-            if id_ in self._texts:
-                return
-            self._texts[id_] = text
-            self._characters += len(text)
-            while self._characters > MOST_CHARACTERS and len(self._texts) > 1:
-                self._characters -= len(self._texts.popitem(last=False)[1])
-
-    def keep_cut(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
+    def keep(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep the full texts of truncated messages, and offer the agent the tool that reads them.
+
+        A known text is not replaced, because the message may have been truncated before.
 
         Args:
             agent: The agent. Without an agent, no tool is offered.
             messages: The messages before truncation.
             cut: The truncated messages, keyed by their position in ``messages``.
         """
-        for at in cut:
-            if name := name_of(messages[at]):
-                self.keep(name, _text_of(messages[at]))
+        with self._lock:
+            for at in cut:
+                name = name_of(messages[at])
+                if name and name not in self._texts:
+                    self._texts[name] = _text_of(messages[at])
+                    self._characters += len(self._texts[name])
+            while self._characters > MOST_CHARACTERS and len(self._texts) > 1:
+                self._characters -= len(self._texts.popitem(last=False)[1])
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
@@ -104,19 +101,13 @@ def _text_of(message: Message) -> str:
     """Return the texts, tool inputs and tool results of a message, joined to one text."""
     found: list[str] = []
     for block in message["content"]:
-        if "text" in block:
-            found.append(_written(block["text"]))
-        elif "toolUse" in block:
+        if "toolUse" in block:
             found.append(as_json(block["toolUse"]["input"]))
         elif "toolResult" in block:
             found.append(result_text(block["toolResult"]))
         elif text := spoken_text(block):
             found.append(text)
     return "\n".join(found)
-
-
-def _written(text: Any) -> str:
-    return text if isinstance(text, str) else as_json(text)
 
 
 def _page(text: str, offset: int) -> str:

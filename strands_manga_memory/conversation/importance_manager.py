@@ -27,7 +27,6 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
 from strands_manga_memory.conversation.copying import History, Template, copied_quickly
-from strands_manga_memory.conversation.full_texts import FullTextArchive
 from strands_manga_memory.conversation.importance import Bands, FeatureCache, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
@@ -106,7 +105,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     Attributes:
         history: Trimmer of the agent's history, for managers that wrap this manager.
-        archive: Full texts of truncated messages.
         persist_layout: Whether the state contains the layout of the history (which messages of the log it shows).
 
     Raises:
@@ -148,10 +146,17 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             function("recent_log", recent_log, "a function of a number of messages")
         self.includes_recall = includes_recall
         self.persist_layout = True
-        self.archive = FullTextArchive(log)
         limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))
         features = FeatureCache(self.counter, self.scorer)
-        self.history = Trimmer(limits, features, self.archive, bands or _BANDS, signals or _SIGNALS, on_evict, recent_log)
+        self.history = Trimmer(
+            limits,
+            features,
+            bands=bands or _BANDS,
+            signals=signals or _SIGNALS,
+            on_evict=on_evict,
+            log=log,
+            recent_log=recent_log,
+        )
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
         self._requests = RequestMeter(self.counter, limits.calibration)
@@ -219,7 +224,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._is_started = True
         self.history.start(messages, self._settled)
         agent.messages = copied_quickly(messages)
-        self.archive.offer(agent, agent.messages)
+        self.history.archive.offer(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _message_is_added(self, event: MessageAddedEvent[Agent]) -> None:
@@ -230,7 +235,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._log.added()
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
-            self.history.keep_now(event.agent, ends_turn=True)
+            self.history.keep_now(event.agent)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""
@@ -282,7 +287,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         state = super().get_state()
         if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
-        if self.archive.is_offered:
+        if self.history.archive.is_offered:
             state["reader"] = True
         messages = self.history.messages
         if self._returns_from_log and (until := self.history.settled(messages)) is not None:
@@ -313,7 +318,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         layout = Layout.from_state(state.get("layout"), skip)
         if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
             self._restored, self._settled = layout, settled
-            self.archive.is_offered = state.get("reader") is True
+            self.history.archive.is_offered = state.get("reader") is True
         self.history.limits.calibration.restore(ratio)
         return super().restore_from_session(state)
 
