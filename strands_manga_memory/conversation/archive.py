@@ -51,7 +51,7 @@ class ArchivedMessage:
     """Text of one message, with its speaker and time.
 
     Attributes:
-        id: Tracking id that this package gave the message.
+        id: Tracking id of the message.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
         text: Text of the message. For a tool result, its text with each JSON value written as ``name: value`` lines.
         at: Time of the message, in seconds since the epoch. None if the time is unknown.

@@ -332,9 +332,9 @@ class HistoryLimits:
         return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
 
     def early_results(self, tokens: int) -> int | None:
-        """Return how many tokens of tool results in the last ended turn start trimming of a history of ``tokens`` tokens.
+        """Return the size of the last ended turn's tool results from which the history is trimmed, in tokens of the counter.
 
-        None if tool results of any size do not start it.
+        ``tokens`` is the size of the history. None if tool results of any size leave a history of this size untrimmed.
         """
         large = self.most // _LARGE_RESULTS
         if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):

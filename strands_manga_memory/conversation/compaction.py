@@ -117,7 +117,7 @@ class Snip:
         gone: set[int] = set()
         for turn in turns(older)[1:]:  # the first one holds the original intent
             own = older[turn.start : turn.stop]
-            if excess <= 0 or (turn.stop == len(older) and not _is_whole(compaction.messages, turn.stop)):
+            if excess <= 0 or (turn.stop == len(older) and not _ends_turn(compaction.messages, turn.stop)):
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
@@ -197,7 +197,8 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
     return not is_pinned(message) and not is_synthesized(message) and compaction.history.band(message) is Band.LOW
 
 
-def _is_whole(messages: Sequence[Message], end: int) -> bool:
+def _ends_turn(messages: Sequence[Message], end: int) -> bool:
+    """Return whether the messages before position ``end`` end with a complete turn."""
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 

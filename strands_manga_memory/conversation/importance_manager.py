@@ -411,7 +411,10 @@ class StackedConversationManager(Template, ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the wrapped manager, which run later at equal ``HookOrder``."""
+        """Register the hooks of this manager, then those of the wrapped manager.
+
+        Of two hooks with the same ``HookOrder``, that of the wrapped manager runs later.
+        """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.

@@ -48,7 +48,7 @@ class LogTail:
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Forget evicted messages if code other than the trimmer has removed or inserted messages, except at the end."""
+        """Record the messages of a history, and forget evicted messages if other code has changed more than its end."""
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return

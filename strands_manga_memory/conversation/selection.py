@@ -167,7 +167,7 @@ def select(
 class _Unit(NamedTuple):
     """Messages that stay together or are evicted together.
 
-    A unit is one text message, a tool call with its result, or all tool messages of a turn that are in no such pair.
+    A unit is one text message, one pair of a tool call and its result, or all other tool messages of a turn.
 
     Attributes:
         positions: Positions of the messages in the history.

@@ -127,7 +127,10 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return a span whose recent part begins after the message ``last``. None if ``last`` is no unsummarized message."""
+        """Return the same history, divided after the message with the id ``last``.
+
+        None if the message is already in a summary, belongs to a recent turn, or is not in the history.
+        """
         history = (*self.old, *self.recent)
         ids = [message.get("tracking_id") for message in history]
         is_fresh = any(message.get("tracking_id") == last for message in self.fresh)

@@ -425,9 +425,8 @@ class SummaryWriter:
     ) -> DraftWork:
         """Ask the summarizer for a summary text, at most three times.
 
-        Return the usable draft that lacks the fewest required facts, or an empty draft if there is none. The size limit of the
-        text is the limit of all texts divided by ``share``, the number of texts in the summary. A ``share`` above ``FAN_IN``
-        counts as ``FAN_IN``.
+        Return the usable draft that lacks the fewest required facts, or an empty draft if there is none. The texts of a summary
+        share its tokens equally: with ``share`` texts, a text may have one part of ``share``, but at least a quarter.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
@@ -468,7 +467,10 @@ class SummaryWriter:
         return DraftWork(text, attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
-        """Return the facts that a draft about the messages must contain: the most important in 60 % of ``most`` tokens."""
+        """Return the facts that a draft about the messages must contain.
+
+        They are the most important facts of these messages that together have at most 60 % of ``most`` tokens.
+        """
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
         return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)

@@ -329,7 +329,13 @@ class Trimmer:
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> list[MessageOutcome]:
-        """Return the given outcomes, keyed by position in ``messages``, with their reasons and the messages' features."""
+        """Return a description of each message that has an outcome, oldest first.
+
+        Args:
+            messages: The messages, oldest first.
+            outcomes: Outcomes, such as ``"kept"``, keyed by position in ``messages``.
+            reasons: Reasons for the outcomes, keyed by position.
+        """
         for message in messages:
             self._order.setdefault(message.get("tracking_id"), next(self._numbers))
         described: list[MessageOutcome] = []
