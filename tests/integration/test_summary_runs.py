@@ -85,7 +85,9 @@ def _builder(kind: str, memory: MangaMemory, folder: Path, name: str, summarizer
     return build
 
 
-@pytest.mark.parametrize("kind", ["memory.agent", "files", "compaction"])
+@pytest.mark.parametrize(
+    "kind", ["memory.agent", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("files", "compaction"))]
+)
 def test_agent_for_each_request_summarizes_like_a_live_agent(kind: str, memory: MangaMemory, tmp_path: Path) -> None:
     """With an agent built for each request the summarizer is called at most 1.5 times as often, and the summary is shown."""
     calls, shown = {}, {}
@@ -142,7 +144,9 @@ def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path)
     assert len(warnings) == 1
 
 
-@pytest.mark.parametrize("reply", ["I cannot help with that.", ConnectionError("no model")])
+@pytest.mark.parametrize(
+    "reply", ["I cannot help with that.", pytest.param(ConnectionError("no model"), marks=pytest.mark.long)]
+)
 def test_failing_summarizer_rests_for_agents_built_for_each_request(reply: Any, memory: MangaMemory) -> None:
     """After three failed runs the summarizer is not asked for a while, also where each request has its own agent."""
     calls = {}

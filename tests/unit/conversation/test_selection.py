@@ -328,7 +328,7 @@ def _turns(draw: st.DrawFn) -> list[Any]:
     return turn
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(_turns(), min_size=1, max_size=12), st.integers(300, 900), st.none() | st.integers(1, 4))
 def test_any_choice_is_within_the_budget_valid_and_the_same_again(
     history: list[list[Any]], budget: int, cap: int | None

@@ -41,16 +41,6 @@ def whole_prefixes(requests: list[Any]) -> float:
     return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (len(told) - 1)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_most_requests_begin_with_the_whole_one_before(seed: int) -> None:
-    _, stepwise = talk(ImportanceWeightedConversationManager(4_096, trim_to=2_867), 120, seed)
-    _, every_turn = talk(ImportanceWeightedConversationManager(4_096), 120, seed)
-    full = 60
-    assert whole_prefixes(stepwise.requests[full:]) >= 0.85
-    # A choice counts marks that the history then does without, so now and then there is nothing to trim.
-    assert whole_prefixes(every_turn.requests[full:]) <= 0.15
-
-
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_the_low_one() -> None:
     _, model = talk(ImportanceWeightedConversationManager(2_000, trim_to=1_200), 80, seed=5)
     sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]

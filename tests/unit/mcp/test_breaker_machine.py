@@ -112,5 +112,5 @@ class Breaker(RuleBasedStateMachine):
         assert breaker.health == ("unavailable" if effective == "open" else expected)
 
 
-Breaker.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Breaker.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestBreaker = Breaker.TestCase

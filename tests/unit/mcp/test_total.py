@@ -154,7 +154,7 @@ def ended(guarded: GuardedTool) -> Any:
     return last.tool_result
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(streamed=st.lists(events, max_size=3), raised=st.none() | errors)
 def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_counted(
     streamed: list[Any], raised: BaseException | None
@@ -179,7 +179,7 @@ def test_a_result_that_breaks_whoever_asks_whether_it_is_an_error_counts_as_one(
     assert guarded.breaker.failures == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(result=st.none() | results, exception=st.none() | errors | anything, timed_out=st.booleans(), cancelled=st.booleans())
 def test_classify_is_total(result: Any, exception: Any, timed_out: bool, cancelled: bool) -> None:
     call = CallOutcome(tool="x", result=result, exception=exception, timed_out=timed_out, cancelled=cancelled)

@@ -147,4 +147,4 @@ class StateMachine(RuleBasedStateMachine):
 
 
 class TestState(StateMachine.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=20, deadline=None, derandomize=True)
+    settings = settings(max_examples=25, stateful_step_count=20, deadline=None, derandomize=True)
