@@ -23,7 +23,6 @@ def keys(stores: Stores, session: str) -> list[str]:
 
 @pytest.mark.parametrize("flush_every", [1, 5])
 def test_nothing_comes_back(new_process: NewProcess, stores: Stores, flush_every: int, unique: str) -> None:
-    stores = stores
     talking = new_process(stores, flush_every=flush_every)
     talking.agent("t0 parallel")
     talking.settle()
