@@ -17,11 +17,7 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.conversation import (
-    HistoryRecall,
-    ImportanceWeightedConversationManager,
-    default_counter,
-)
+from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.messages import content_fingerprint
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress

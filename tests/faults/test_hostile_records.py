@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    Codec,
-    CorruptRecordError,
-    MangaMemory,
-    MangaMemoryError,
-    SQLiteTable,
-)
+from strands_manga_memory import USER_MEMORY, Codec, CorruptRecordError, MangaMemory, MangaMemoryError, SQLiteTable
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ExpiryIndex, Place

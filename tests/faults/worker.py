@@ -27,11 +27,7 @@ from strands.agent.conversation_manager import ConversationManager, NullConversa
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
-from strands_manga_memory import (
-    ImportanceWeightedConversationManager,
-    StoreUnavailableError,
-    TieredSessionManager,
-)
+from strands_manga_memory import ImportanceWeightedConversationManager, StoreUnavailableError, TieredSessionManager
 from strands_manga_memory.stores import Codec, DynamoDBTable, HotStore, SQLiteTable, Table, open_hot_store, open_table
 from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
 from strands_manga_memory.testing import ScriptedModel

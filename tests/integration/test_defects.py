@@ -19,11 +19,7 @@ from strands.agent.conversation_manager import (
 from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.models import Model
 
-from strands_manga_memory import (
-    RedisHotStore,
-    TieredSessionManager,
-    TtlPolicy,
-)
+from strands_manga_memory import RedisHotStore, TieredSessionManager, TtlPolicy
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.unit.session.support import (

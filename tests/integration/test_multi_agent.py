@@ -12,12 +12,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
-from strands_manga_memory import (
-    ConflictError,
-    ConversationScope,
-    ImportanceWeightedConversationManager,
-    TieredSessionManager,
-)
+from strands_manga_memory import ConflictError, ConversationScope, ImportanceWeightedConversationManager, TieredSessionManager
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.unit.session.support import Stores, agent, everything_stored, quiet, same, texts, tool_use
 

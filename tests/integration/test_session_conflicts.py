@@ -14,16 +14,7 @@ from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import (
-    CountingTable,
-    Stores,
-    agent,
-    find,
-    quiet,
-    same,
-    texts,
-    tool_use,
-)
+from tests.unit.session.support import CountingTable, Stores, agent, find, quiet, same, texts, tool_use
 
 
 def device(stores: Stores, **named: Any) -> Agent:

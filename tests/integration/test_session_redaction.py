@@ -15,16 +15,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
-from tests.unit.session.support import (
-    Stores,
-    agent,
-    everything_stored,
-    open_stores,
-    same,
-    texts,
-    tool_use,
-    user,
-)
+from tests.unit.session.support import Stores, agent, everything_stored, open_stores, same, texts, tool_use, user
 
 SECRET = "4111 1111 1111 1111"
 REDACTED = "[redacted by the guardrail]"

@@ -9,25 +9,11 @@ from typing import Any
 
 import pytest
 from strands import Agent
-from strands.agent.conversation_manager import (
-    NullConversationManager,
-    SlidingWindowConversationManager,
-)
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import (
-    BLOCKS,
-    Stores,
-    agent,
-    assistant,
-    find,
-    same,
-    texts,
-    tool_turns,
-    tool_use,
-    user,
-)
+from tests.unit.session.support import BLOCKS, Stores, agent, assistant, find, same, texts, tool_turns, tool_use, user
 
 
 def check(stores: Stores, live: Agent, **arguments: Any) -> None:

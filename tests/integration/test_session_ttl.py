@@ -8,25 +8,12 @@ from typing import Any
 import pytest
 from strands.multiagent import GraphBuilder
 
-from strands_manga_memory import (
-    CorruptRecordError,
-    InMemoryHotStore,
-    SessionSweeper,
-    TtlPolicy,
-)
+from strands_manga_memory import CorruptRecordError, InMemoryHotStore, SessionSweeper, TtlPolicy
 from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyTable
 from tests.support import finish_writes, hot_copy
-from tests.unit.session.support import (
-    MemoryTable,
-    Stores,
-    SurvivingHotStore,
-    agent,
-    same,
-    texts,
-    user,
-)
+from tests.unit.session.support import MemoryTable, Stores, SurvivingHotStore, agent, same, texts, user
 
 
 class Timed(Stores):

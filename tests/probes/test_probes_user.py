@@ -9,15 +9,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from strands import tool
 
-from strands_manga_memory import (
-    USER_MEMORY,
-    AesGcmCipher,
-    Codec,
-    ConflictError,
-    ConversationScope,
-    DynamoDBTable,
-    MangaMemory,
-)
+from strands_manga_memory import USER_MEMORY, AesGcmCipher, Codec, ConflictError, ConversationScope, DynamoDBTable, MangaMemory
 from strands_manga_memory.memory import RETENTION, CallablePreferenceSink, MemoryType, Profile
 from strands_manga_memory.testing import FakeClock
 from tests import servers

@@ -14,12 +14,7 @@ from strands_manga_memory import (
     StoreUnavailableError,
     telemetry,
 )
-from strands_manga_memory.telemetry import (
-    ObservedStore,
-    events,
-    recorder,
-    recording,
-)
+from strands_manga_memory.telemetry import ObservedStore, events, recorder, recording
 from strands_manga_memory.testing import FaultyTable
 from tests.support import background_writer
 

@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.conversation.message_truncation import (
-    MessageTruncator,
-    cap_of,
-    condensed_message,
-    is_truncated,
-)
+from strands_manga_memory.conversation.message_truncation import MessageTruncator, cap_of, condensed_message, is_truncated
 from strands_manga_memory.conversation.truncation import CUT_MARKER, truncate_text
 from strands_manga_memory.language.search import split_passages
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
