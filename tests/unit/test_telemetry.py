@@ -103,14 +103,6 @@ def test_a_store_and_what_observes_it_share_a_writer(tmp_path: Path) -> None:
     assert background_writer(hot, table) is background_writer(ObservedStore(hot, "hot"), ObservedStore(table, "durable"))
 
 
-def test_memories_stay_readable_without_a_codec(tmp_path: Path) -> None:
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True)
-    memory.user("u").prefer("genre", "horror")
-    [item] = [item for item in memory.memories.query("u") if "content" in item]  # type: ignore[union-attr]
-    assert "horror" in item["content"]
-    memory.close()
-
-
 def test_gauges_say_which_tier_answers_and_how_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     writer = background_writer(None, table)
