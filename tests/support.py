@@ -1,15 +1,22 @@
-"""Helpers of tests in several folders: the command line, and the background writes of a pair of stores."""
+"""Helpers of tests in several folders: command line, background writes, session managers, and a model with a guardrail."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from strands.session import FileSessionManager, SnapshotSessionManager
+from strands.storage import LocalFileStorage
+
+from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.cli import main
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.stores import HotRecord, HotStore
 from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.testing import ScriptedModel
 
 UNREADABLE_TEXT = "[message could not be read]"
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
@@ -45,3 +52,35 @@ def background_writer(hot: object, durable: object) -> Writer:
 def finish_writes(hot: object, durable: object) -> None:
     """Wait until nothing is left to write to a pair of stores in the background."""
     assert background_writer(hot, durable).drain(20)
+
+
+def settle(*memories: MangaMemory) -> None:
+    """Wait until nothing is left to write in the background of the stores."""
+    for memory in memories:
+        for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+            finish_writes(*pair)
+
+
+def open_session(kind: str, folder: Path | str, session: str | ConversationScope = "s") -> Any:
+    """Return a session manager of a kind, on the data of a folder, as another process would; None of the kind "none"."""
+    if kind == "file":
+        return FileSessionManager("s", storage_dir=str(folder))
+    if kind == "snapshot":
+        return SnapshotSessionManager("s", storage=LocalFileStorage(str(folder)))
+    return None if kind == "none" else TieredSessionManager(session, durable=f"sqlite:///{folder}/sessions.sqlite3")
+
+
+class GuardedModel(ScriptedModel):
+    """A model whose guardrail replaces a user's message with a secret in it, as Bedrock's does: at the end of the stream."""
+
+    def __init__(self, replies: Any = (), *, secret: str, shown: str = "[redacted]") -> None:
+        super().__init__(replies)
+        self._secret, self._shown = secret, shown
+
+    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
+        """Answer as the script says, and redact the message."""
+        is_refused = self._secret in str(messages[-1])
+        async for event in super().stream(messages, *arguments, **named):
+            yield event
+        if is_refused:
+            yield {"redactContent": {"redactUserContentMessage": self._shown}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,11 +14,11 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.stores import Codec, open_hot_store, open_table
-from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
+from tests.support import GuardedModel
 
 pytestmark = pytest.mark.xdist_group("services")
 
@@ -27,16 +27,6 @@ REDACTED = "[redacted]"
 PLAIN = {"codec": Codec(compress_from=1 << 30)}
 AWAY = 0.3
 """Seconds for which an answer of a slow store is held back."""
-
-
-class GuardedModel(ScriptedModel):
-    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of the stream."""
-
-    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        async for event in super().stream(messages, *arguments, **named):
-            yield event
-        if SECRET in str(messages[-1]):
-            yield {"redactContent": {"redactUserContentMessage": f"a1 text {REDACTED}"}}
 
 
 class Way:
@@ -93,7 +83,7 @@ def store_before_the_answer(process: Process) -> None:
 def test_redaction_does_not_block_the_event_loop(new_process: NewProcess, way: Way, unique: str, slow: str) -> None:
     """With slow stores the call returns at once, and the turn ends when both tiers have the redacted form."""
     process = new_process(way.stores, **PLAIN)
-    process.agent.model = GuardedModel(talk.reply)
+    process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     store_before_the_answer(process)
     seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
@@ -122,7 +112,7 @@ def test_redaction_does_not_block_the_event_loop(new_process: NewProcess, way: W
 def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess, way: Way, unique: str, down: str) -> None:
     """A tier that does not answer gets the redacted form as soon as it answers; the event loop does not wait for it."""
     process = new_process(way.stores, hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
-    process.agent.model = GuardedModel(talk.reply)
+    process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     store_before_the_answer(process)
     seconds, redact = redaction_seconds(process), process.manager.redact_latest_message
@@ -148,7 +138,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess,
 def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
     """Saves and flushes that were asked for before the redaction and run after it store the redacted form."""
     process = new_process(way.stores, flush_every=1, **PLAIN)
-    process.agent.model = GuardedModel(talk.reply)
+    process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
     written: list[str] = []
     is_redacted: list[bool] = []
@@ -185,7 +175,7 @@ def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     unique: str, way: Way, dynamodb_server: servers.DynamoDB
 ) -> None:
     """Redacted while the durable tier is away, a message is in no summary, memory, quote or store afterwards."""
-    model = GuardedModel(lambda messages: "a answer")
+    model = GuardedModel(lambda messages: "a answer", secret=SECRET, shown=f"a1 text {REDACTED}")
     memory = MangaMemory.open(
         way.stores.hot or "", way.stores.durable, memories=True, hot_deadline=1.0, durable_deadline=1.0, **PLAIN
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
 from typing import Any
 
 import pytest
@@ -11,22 +10,12 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
 from tests.faults.kill import Stores
+from tests.support import GuardedModel
 
 SECRET = "4111 1111 1111 1111"
-
-
-class GuardedModel(ScriptedModel):
-    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of the stream."""
-
-    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        async for event in super().stream(messages, *arguments, **named):
-            yield event
-        if SECRET in str(messages[-1]):
-            yield {"redactContent": {"redactUserContentMessage": "a1 text [redacted]"}}
 
 
 def stored(process: Process, session: str) -> str:
@@ -46,7 +35,7 @@ def test_the_original_does_not_come_back(
 ) -> None:
     way_of = {"codec": Codec(compress_from=1 << 30), "flush_every": 5}
     one = new_process(stores, **way_of)
-    one.agent.model = GuardedModel(talk.reply)
+    one.agent.model = GuardedModel(talk.reply, secret=SECRET, shown="a1 text [redacted]")
     one.agent("a0 tool")
     others: list[Process] = []
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from strands import Agent
-from strands.session import FileSessionManager, SnapshotSessionManager
-from strands.storage import LocalFileStorage
 
-from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
+from tests.support import open_session
 
 BUDGET = 600
 COUNTER = EstimateCounter()
@@ -74,16 +73,9 @@ def test_what_a_long_text_squeezed_out_returns(settings: dict[str, int]) -> None
 def test_a_restart_brings_back_the_very_window(kind: str, tmp_path: Path) -> None:
     numbers = iter(range(1_000))
 
-    def session() -> Any:
-        if kind == "file":
-            return FileSessionManager("s", storage_dir=str(tmp_path))
-        if kind == "snapshot":
-            return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
-        return TieredSessionManager("s", durable=f"sqlite:///{tmp_path}/s.sqlite3")
-
     seen, window = 0, list[Any]()
     for start in range(0, 45, 15):
-        manager = session()
+        manager = open_session(kind, tmp_path)
         agent = made(lambda _: answered(next(numbers)), manager, trim_every=4)
         assert [(message["role"], message["content"]) for message in agent.messages] == window
         seen += returned(agent, range(start, start + 15))

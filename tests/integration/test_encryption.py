@@ -35,7 +35,7 @@ from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
 from tests import servers
-from tests.support import UNREADABLE_TEXT, finish_writes, run
+from tests.support import UNREADABLE_TEXT, run, settle
 
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
@@ -70,11 +70,6 @@ def _elsewhere(table: Table) -> Table:
         return SQLiteTable(table.path, table.schema)
     assert isinstance(table, DynamoDBTable)
     return DynamoDBTable(table.client, table.schema, name=table.name, deadline=10)
-
-
-def settle(memory: MangaMemory) -> None:
-    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        finish_writes(*pair)
 
 
 def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:

@@ -31,7 +31,7 @@ from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
-from tests.support import finish_writes
+from tests.support import settle
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
@@ -51,11 +51,6 @@ def talk(memory: MangaMemory, user: str, tenant: str | None, session: str, *text
         agent(text)
     agent._session_manager.flush()
     return agent
-
-
-def settle(memory: MangaMemory) -> None:
-    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        finish_writes(*pair)
 
 
 def everything(memory: MangaMemory, user: str, tenant: str | None) -> Any:

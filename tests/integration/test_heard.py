@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,11 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
-from tests.support import estimate_tokens, finish_writes
+from tests.support import GuardedModel, estimate_tokens, finish_writes
 
 MOST_KEPT = 100  # preferences of a user
 SECRET = "necromancy"
 SAID = f"My favorite genre is {SECRET}."
-
-
-class Guarded(ScriptedModel):
-    """A model whose guardrail objects to the secret at the end of the stream."""
-
-    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        async for event in super().stream(messages, *arguments, **named):
-            yield event
-        if SECRET in str(messages[-1]["content"][0]):
-            yield {"redactContent": {"redactUserContentMessage": "[redacted]"}}
 
 
 class World:
@@ -84,7 +74,7 @@ def told(request: Any) -> str:
 def test_what_a_guardrail_redacts_is_never_heard(tmp_path: Path) -> None:
     sent: list[PreferenceSignal] = []
     world = World(tmp_path, sink=CallablePreferenceSink(sent.append))
-    model = Guarded(lambda _: "ok")
+    model = GuardedModel(lambda _: "ok", secret=SECRET)
     agent = world.agent(model=model)
     agent(SAID)
     agent("I love romance.")

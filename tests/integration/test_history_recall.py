@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import GuardedModel
 from tests.unit.session.support import CountingTable
 
 CAT = "By the way, my cat is called Momo."
@@ -344,24 +345,13 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
 SECRET = "my secret word is xyzzy"
 
 
-class GuardedModel(ScriptedModel):
-    """A model whose guardrail objects to the secret, as Bedrock's does: at the end of the stream."""
-
-    async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
-        asked = "xyzzy" in json.dumps(messages[-1]["content"][0])
-        async for event in super().stream(messages, *arguments, **named):
-            yield event
-        if asked:
-            yield {"redactContent": {"redactUserContentMessage": "[redacted]"}}
-
-
 def is_findable(recall: HistoryRecall, word: str = "xyzzy") -> bool:
     return any(word in hit.message.text for hit in recall.search(word))
 
 
 def test_what_a_guardrail_redacts_in_its_turn_is_never_indexed() -> None:
     recall = HistoryRecall()
-    agent = made(recall, model=GuardedModel(lambda _: "answer " * 30))
+    agent = made(recall, model=GuardedModel(lambda _: "answer " * 30, secret="xyzzy"))
     agent("hello")
     agent(SECRET)
     assert not is_findable(recall)
@@ -378,7 +368,7 @@ def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(tmp_path: Pa
     for _ in range(2):
         session = TieredSessionManager("s1", durable=table)
         recall = HistoryRecall(history=session.records)
-        agent = made(recall, model=GuardedModel(lambda _: "answer " * 30), session_manager=session)
+        agent = made(recall, model=GuardedModel(lambda _: "answer " * 30, secret="xyzzy"), session_manager=session)
         talk(agent, turns_before)
         agent(SECRET)
         assert not is_findable(recall)

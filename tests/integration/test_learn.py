@@ -13,7 +13,7 @@ from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import background_writer, finish_writes
+from tests.support import background_writer, settle
 
 SAID = "Well, since the move the shelves go by the colour of the spines."
 
@@ -40,11 +40,6 @@ class Thinking(ScriptedModel):
 
 def open_memory(folder: Path) -> MangaMemory:
     return MangaMemory.open("memory://", f"sqlite:///{folder}/m.sqlite3", memories=True)
-
-
-def settle(memory: MangaMemory) -> None:
-    finish_writes(memory.hot, None)
-    finish_writes(None, memory._stores["memories"])
 
 
 def known(memory: MangaMemory) -> set[str]:

@@ -41,7 +41,7 @@ from strands_manga_memory.ops import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import HotWrite, TieredStorage
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import finish_writes, run
+from tests.support import run, settle
 
 pytestmark = pytest.mark.xdist_group("permissions")  # its servers and processes are started once
 
@@ -91,11 +91,6 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     assert again.forget_user("u1", tenant="acme").complete
     again.close()
     settle(again)
-
-
-def settle(memory: MangaMemory) -> None:
-    for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
-        finish_writes(*pair)
 
 
 # --- Redis ------------------------------------------------------------------------------------------------------------------

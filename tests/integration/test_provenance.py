@@ -13,7 +13,7 @@ from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotSto
 from strands_manga_memory.assembly import Source
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
-from tests.support import finish_writes
+from tests.support import settle
 
 ORDER = "503-1234567-1234567"
 
@@ -27,11 +27,6 @@ def shop(tmp_path: Path) -> Iterator[MangaMemory]:
 
 def agent_of(memory: MangaMemory, session_id: str, model: ScriptedModel | None = None, **settings: Any) -> Agent:
     return memory.agent(model or ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None, **settings)
-
-
-def settle(memory: MangaMemory) -> None:
-    for stores in ((memory.hot, None), (None, memory.memories), (memory.hot, None)):
-        finish_writes(*stores)
 
 
 def request(model: ScriptedModel) -> str:

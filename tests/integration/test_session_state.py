@@ -23,7 +23,7 @@ from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import GoalsLayer, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import background_writer, finish_writes
+from tests.support import background_writer, settle
 
 ORDER = "503-1234567-1234567"
 SLOTS = {"intents": {"cancel": [DialogueSlot(name="reason", question="Why?"), DialogueSlot(name="refund")]}}
@@ -72,11 +72,6 @@ def state_of(agent: Agent) -> StateCoordinator:
 def shown(model: ScriptedModel) -> str:
     """Return the texts of the last request."""
     return "\n".join(block.get("text", "") for message in model.requests[-1].messages for block in message["content"])
-
-
-def settle(*memories: MangaMemory) -> None:
-    for memory in memories:
-        finish_writes(memory.hot, None)
 
 
 def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -> None:

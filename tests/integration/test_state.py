@@ -16,8 +16,6 @@ from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.hooks import AfterToolCallEvent
 from strands.middleware import ExecuteToolStage
-from strands.session import FileSessionManager, SnapshotSessionManager
-from strands.storage import LocalFileStorage
 
 from strands_manga_memory import (
     ConversationScope,
@@ -27,7 +25,6 @@ from strands_manga_memory import (
     InMemoryHotStore,
     MangaMemory,
     RedisHotStore,
-    SQLiteTable,
     StateCoordinator,
     StateError,
     TieredSessionManager,
@@ -46,6 +43,7 @@ from strands_manga_memory.state import (
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.integration.endless import endless_tool
+from tests.support import GuardedModel, open_session
 
 SCOPE = ConversationScope("u1", "s1")
 REORDER = {
@@ -61,17 +59,7 @@ Manager = Callable[[], Any]
 @pytest.fixture(params=["file", "snapshot", "tiered"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Manager:
     """What makes a session manager on the same storage, as another process would."""
-
-    def made() -> Any:
-        if request.param == "file":
-            return FileSessionManager(session_id="s1", storage_dir=str(tmp_path))
-        if request.param == "snapshot":
-            return SnapshotSessionManager(session_id="s1", storage=LocalFileStorage(str(tmp_path)))
-        table = SQLiteTable(tmp_path / "sessions.sqlite3")
-        table.create_if_missing()
-        return TieredSessionManager(SCOPE, durable=table)
-
-    return made
+    return lambda: open_session(request.param, tmp_path, SCOPE)
 
 
 def agent_with(coordinator: StateCoordinator | None, model: ScriptedModel | None = None, **settings: Any) -> Agent:
@@ -300,14 +288,8 @@ def test_snapshot_that_a_tool_loads_is_what_the_turn_changes() -> None:
 
 
 def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> None:
-    class Redacting(ScriptedModel):
-        async def stream(self, *args: Any, **kwargs: Any) -> Any:
-            async for event in super().stream(*args, **kwargs):
-                yield event
-            yield {"redactContent": {"redactUserContentMessage": "[removed]"}}
-
     coordinator = StateCoordinator(intents={"contact": [DialogueSlot(name="mail", entity="email")]})
-    agent = agent_with(coordinator, Redacting())
+    agent = agent_with(coordinator, GuardedModel(secret="keiko", shown="[removed]"))
     coordinator.dialogue.set_intent("contact")
     agent("Write to keiko@example.org about B07X1234.")
     assert "[removed]" in json.dumps(agent.messages)
@@ -318,14 +300,8 @@ def test_a_message_that_a_guardrail_redacts_leaves_nothing_in_the_state() -> Non
 
 @pytest.mark.parametrize("asked", ["Hello!", "Goodbye!"])
 def test_redaction_of_a_message_leaves_the_phase(asked: str) -> None:
-    class Redacting(ScriptedModel):
-        async def stream(self, *args: Any, **kwargs: Any) -> Any:
-            async for event in super().stream(*args, **kwargs):
-                yield event
-            yield {"redactContent": {"redactUserContentMessage": "[removed]"}}
-
     phases = []
-    for model in (ScriptedModel(), Redacting()):
+    for model in (ScriptedModel(), GuardedModel(secret=asked)):
         coordinator = StateCoordinator()
         agent = agent_with(coordinator, model)
         agent(asked)

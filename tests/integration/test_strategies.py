@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,19 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.experimental.context_manager import ContextManager, ContextManagerConfig, ContextState, ContextStrategy, Offload
-from strands.session import FileSessionManager, SnapshotSessionManager
-from strands.storage import InMemoryStorage, LocalFileStorage
+from strands.storage import InMemoryStorage
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import (
     HistoryRecall,
     ImportanceWeightedConversationManager,
     TieredCompactionConversationManager,
-    TieredSessionManager,
     VerifiedSummarizingConversationManager,
     as_strategy,
 )
 from strands_manga_memory.conversation import PolicyStrategy, SummarySchedule, SummaryTrigger
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import open_session
 from tests.unit.session.support import same, tool_use
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*experimental.*")
@@ -71,14 +70,9 @@ def built(policy: Any, model: Any = None, *more: Any, stash: Any = True, **kwarg
     )
 
 
-@pytest.fixture(params=["tiers", "file", "snapshot"])
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
-    kinds: dict[str, Callable[[], Any]] = {
-        "tiers": lambda: TieredSessionManager("s", durable=f"sqlite:///{tmp_path}/s.sqlite3"),
-        "file": lambda: FileSessionManager("s", storage_dir=str(tmp_path / "files")),
-        "snapshot": lambda: SnapshotSessionManager(session_id="s", storage=LocalFileStorage(str(tmp_path / "snapshots"))),
-    }
-    return kinds[request.param]  # type: ignore[return-value]
+@pytest.fixture(params=["tiered", "file", "snapshot"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
+    return lambda: open_session(request.param, tmp_path)
 
 
 @pytest.mark.parametrize("name", POLICIES)

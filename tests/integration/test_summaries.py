@@ -21,8 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from strands import Agent, tool
 from strands.agent.conversation_manager.compression.pin_message import pin_message, unpin_message
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
-from strands.session import FileSessionManager, SnapshotSessionManager
-from strands.storage import LocalFileStorage
+from strands.session import FileSessionManager
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import (
@@ -38,6 +37,7 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.histories import problems
+from tests.support import open_session
 
 PROSE = "The user asked about several series, and the assistant answered."
 Manager = VerifiedSummarizingConversationManager
@@ -491,16 +491,7 @@ class CrashError(BaseException):
 @pytest.mark.parametrize("point", ["before the swap", "after the swap", "at a message", "after the invocation"])
 @pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
 def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, point: str, tmp_path: Path) -> None:
-    def session() -> Any:
-        if kind == "file":
-            return FileSessionManager("s", storage_dir=str(tmp_path))
-        if kind == "snapshot":
-            return SnapshotSessionManager("s", storage=LocalFileStorage(str(tmp_path)))
-        table = SQLiteTable(tmp_path / "t.sqlite3")
-        table.create_if_missing()
-        return TieredSessionManager("s", durable=table)
-
-    agent = made(agent={"session_manager": session()})
+    agent = made(agent={"session_manager": open_session(kind, tmp_path)})
     manager = agent.conversation_manager
     talk(agent, 5)
     agent("Series number 5 is for my friend Name5x.")
@@ -525,7 +516,7 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
         agent.add_hook(crash, AfterInvocationEvent)
     with contextlib.suppress(CrashError):
         agent("the last words")
-    restored = made(agent={"session_manager": session()})
+    restored = made(agent={"session_manager": open_session(kind, tmp_path)})
     kept = plain(restored.messages)
     swapped = [message for message in kept if not message.get("metadata", {}).get("custom", {}).get("summary")]
     assert (
@@ -869,16 +860,11 @@ class Conversations(RuleBasedStateMachine):
             trimmer=ImportanceWeightedConversationManager(1_000),
             sizes=SummarySizes(summary_tokens=200),
         )
-        session: Any = None
-        if self.session == "file":
-            session = FileSessionManager("s", storage_dir=self.folder)
-        elif self.session == "snapshot":
-            session = SnapshotSessionManager("s", storage=LocalFileStorage(self.folder))
         self.agent = Agent(
             model=self.model,
             tools=[lookup],
             conversation_manager=self.manager,
-            session_manager=session,
+            session_manager=open_session(self.session, self.folder),
             callback_handler=None,
             retry_strategy=None,
         )
