@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 END = object()
-"""Result of ``Pump.next`` after the last event."""
+"""Result of ``DeadlineReader.next`` after the last event."""
 
 
 class DeadlineError(TimeoutError):
@@ -30,57 +32,21 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     return run
 
 
-_left_behind: set[asyncio.Task[None]] = set()
+class DeadlineReader:
+    """Reader of a stream's events until a deadline, which then cancels the stream.
 
-
-def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of an event loop, because a thread of the old executor may be stuck.
-
-    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so ``agent(...)``) would wait
-    for its end. Other work in the old executor continues.
-    """
-    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
-
-
-class Pump:
-    """Reader of a stream's events until a deadline.
-
-    The stream runs in its own task. ``close`` cancels the task, and waits at most ``grace`` seconds, because a tool may ignore
-    the cancellation and a thread cannot be cancelled. A tool that blocks the event loop cannot be stopped.
+    The stream runs in the task of the caller, who waits for a stream that ignores the cancellation.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that the stream may take, without the time that the consumer spends on events.
-        grace: Seconds that ``close`` waits for a cancelled stream to end.
+        timeout: Seconds that the stream may take, without the time that the caller spends on events.
     """
 
-    __slots__ = ("_deadline", "_error", "_events", "_given_at", "_grace", "_loop", "_stream", "_task", "_timer", "_waiter")
-
-    def __init__(self, stream: AsyncIterator[Any], *, timeout: float, grace: float) -> None:
+    def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
         self._stream = stream
-        self._grace = grace
-        self._events: deque[Any] = deque()
-        self._error: BaseException | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._given_at = self._loop.time()
         self._deadline = self._given_at + timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] = self._loop.create_task(self._run())
-
-    async def _run(self) -> None:
-        try:
-            async for event in self._stream:
-                self._events.append(event)
-                self._wake()
-        except BaseException as error:  # noqa: BLE001 - raised by the next call of ``next``
-            self._error = error
-        self._events.append(END)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     async def next(self) -> Any:
         """Return the next event of the stream, or ``END`` after the last event.
@@ -89,21 +55,58 @@ class Pump:
             DeadlineError: The deadline passed. The caller then calls ``close``.
             BaseException: Error of the stream.
         """
-        now = self._loop.time()
-        self._deadline += now - self._given_at
-        if not self._events:
-            self._waiter = self._loop.create_future()
-            self._timer = self._loop.call_at(self._deadline, self._wake)
-            try:
-                await self._waiter
-            finally:
-                self._timer.cancel()
-                self._waiter = None
-            if not self._events:
-                leave_threads(self._loop)
-                raise DeadlineError
-        self._given_at = self._loop.time()
-        event = self._events.popleft()
+        self._deadline += self._loop.time() - self._given_at
+        deadline = asyncio.timeout_at(self._deadline)
+        try:
+            async with deadline:
+                return await self._read()
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise  # an error of the stream
+            _leave_threads(self._loop)
+            raise DeadlineError from error
+        finally:
+            self._given_at = self._loop.time()
+
+    async def _read(self) -> Any:
+        return await anext(self._stream, END)
+
+    async def close(self) -> None:
+        """Stop the stream and ignore its errors."""
+        try:
+            await self._stream.aclose()
+        except Exception as error:  # noqa: BLE001 - the caller has a result
+            logger.debug("error=<%s> | a stopped tool call raised an error", type(error).__name__)
+
+
+class Pump(DeadlineReader):
+    """Reader that runs the stream in a task of its own, so that the caller never waits longer than ``grace``.
+
+    A tool may ignore its cancellation, and a thread cannot be cancelled. A tool that blocks the event loop cannot be stopped.
+
+    Args:
+        stream: Stream of events.
+        timeout: Seconds that the stream may take, without the time that the caller spends on events.
+        grace: Seconds that ``close`` waits for a cancelled stream to end.
+    """
+
+    def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float, grace: float) -> None:
+        super().__init__(stream, timeout=timeout)
+        self._grace = grace
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._error: BaseException | None = None
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            async for event in self._stream:
+                self._events.put_nowait(event)
+        except BaseException as error:  # noqa: BLE001 - raised by the next call of ``next``
+            self._error = error
+        self._events.put_nowait(END)
+
+    async def _read(self) -> Any:
+        event = await self._events.get()
         if event is END and self._error is not None:
             raise self._error
         return event
@@ -117,3 +120,15 @@ class Pump:
         _left_behind.add(task)  # asyncio keeps weak references only
         task.add_done_callback(_left_behind.discard)
         await asyncio.wait({task}, timeout=self._grace)
+
+
+_left_behind: set[asyncio.Task[None]] = set()
+
+
+def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Replace the default executor of an event loop, because a thread of the old executor may be stuck.
+
+    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so ``agent(...)``) would wait
+    for its end. Other work in the old executor continues.
+    """
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))

@@ -16,7 +16,6 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
-from strands_manga_memory.deadline import Pump
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
@@ -162,14 +161,10 @@ class GuardedTool(AgentTool):
     def _events(
         self, call: Call, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        policy = self.guard.policy
-
-        def start() -> Pump:
+        def start() -> ToolGenerator:
             if self._calls_server:
-                stream = _call_server(cast("MCPAgentTool", self.tool), tool_use, call)
-            else:
-                stream = self.tool.stream(tool_use, invocation_state, **kwargs)
-            return Pump(stream, timeout=policy.timeout, grace=policy.grace)
+                return _call_server(cast("MCPAgentTool", self.tool), tool_use, call)
+            return self.tool.stream(tool_use, invocation_state, **kwargs)
 
         return call.events(start, check=self._checks_arguments)
 

@@ -24,7 +24,7 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.call_state import with_own_state
-from strands_manga_memory.deadline import END, DeadlineError, Pump
+from strands_manga_memory.deadline import END, DeadlineError, DeadlineReader
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act, small_talk_act
 from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
@@ -246,7 +246,6 @@ def _leaves(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_GRACE = 0.1
 _AGENT = "agent"
 """Tool type of agents that are used as tools; they have their own time budget."""
 
@@ -273,10 +272,11 @@ class ToolDeadline:
             async for event in next_fn(context):
                 yield event
             return
-        pump = Pump(next_fn(context), timeout=self.timeout_ms / 1000, grace=_GRACE)
+        # Strands closes the stream, which fails if it still runs in another task. So it must run in this task.
+        reader = DeadlineReader(next_fn(context), timeout=self.timeout_ms / 1000)
         answered = False
         try:
-            while (event := await pump.next()) is not END:
+            while (event := await reader.next()) is not END:
                 answered = answered or isinstance(event, ToolResultEvent)
                 yield event
         except DeadlineError:
@@ -290,4 +290,4 @@ class ToolDeadline:
             )
             yield ToolResultEvent({"toolUseId": id_, "status": "error", "content": [{"text": text}]})
         finally:
-            await pump.close()
+            await reader.close()

@@ -420,6 +420,27 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
     answered.set()
 
 
+async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
+    """The agent goes on after the deadline and the grace period, and an outer cancellation is neutral for the breaker."""
+    middleware = BreakerMiddleware(policy(failures=2, timeout=0.3, grace=0.05))
+    agent = agent_of(stubborn, uses=[("stubborn", {})])
+    agent.add_middleware(ExecuteToolStage, middleware)
+    before = set(asyncio.all_tasks())
+    assert str(await agent.invoke_async("Begin.")).strip() == "done"
+    assert results_of(agent)["stubborn"].code == "timeout"
+    left = set(asyncio.all_tasks()) - before
+    assert left, "the agent waited for the tool"
+    await asyncio.wait(left)
+    again = agent_of(stubborn, uses=[("stubborn", {})])
+    again.add_middleware(ExecuteToolStage, middleware)
+    turn = asyncio.create_task(again.invoke_async("Begin."))
+    await asyncio.sleep(0.1)
+    turn.cancel()
+    await asyncio.wait({turn})
+    assert turn.cancelled()
+    assert middleware.status()["stubborn"]["failures"] == {"timeout": 1, "cancelled": 1}
+
+
 def test_middleware_leaves_guarded_tools_to_their_guard(client: MCPClient) -> None:
     middleware = BreakerMiddleware()
     guarded = guard_tool(broken, policy(failures=1))

@@ -519,6 +519,22 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
     assert "was stopped after 50 ms" in results["t1"]["content"][0]["text"]
 
 
+def test_a_tool_that_takes_time_to_end_after_its_deadline_has_an_answer_that_says_so() -> None:
+    @tool
+    async def slow_to_end() -> str:
+        """Clean up for longer than the agent expects."""
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.3)
+        return "late"
+
+    model = ScriptedModel([[use("slow_to_end", "t1")], "done"])
+    agent_with(StateCoordinator(tool_timeout_ms=50), model, tools=[slow_to_end])("go")
+    result = model.requests[-1].messages[-1]["content"][0]["toolResult"]
+    assert "was stopped after 50 ms" in result["content"][0]["text"]
+
+
 def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never_ends() -> None:
     endless, answered, ended = endless_tool()
     coordinator = StateCoordinator(tool_timeout_ms=50)

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
@@ -17,7 +17,7 @@ from strands.types.tools import ToolResult
 
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
-from strands_manga_memory.deadline import END, DeadlineError
+from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.mcp.breakers.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -64,16 +64,6 @@ class Progress(NamedTuple):
         """Return the progress as JSON. ``redact`` removes secrets from its message."""
         text = redact(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
-
-
-class Events(Protocol):
-    """Stream of a tool call's events, with a deadline."""
-
-    async def next(self) -> Any:
-        """Return the next event, or ``END`` after the last one. Raise ``DeadlineError`` once the deadline has passed."""
-
-    async def close(self) -> None:
-        """Stop the stream."""
 
 
 class Call:
@@ -138,16 +128,12 @@ class Call:
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {_why_open(breaker)}.")
         return permit
 
-    async def events(
-        self, start: Callable[[], Events], *, check: bool = True, to_the_end: bool = False
-    ) -> AsyncGenerator[Any, None]:
+    async def events(self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool) -> AsyncGenerator[Any, None]:
         """Call the tool, if its breaker permits this, and yield the events. Store the final result in ``result``.
 
         Args:
-            start: Function that starts the call and returns its events.
+            start: Function that starts the call and returns the stream of its events.
             check: Whether to check the arguments first.
-            to_the_end: Whether to continue reading after a result, as middleware needs; the last result counts. If the deadline
-                passes after a result, the result is kept.
         """
         if check and not self._check():
             return
@@ -158,17 +144,15 @@ class Call:
         generation = server.generation if server else 0
         number = server.asked(guard.remote_name) if server else 0
         key = guard.log.begin(self.request_id)
-        stream: Events | None = None
+        stream: Pump | None = None
         outcome: CallOutcome | None = None
         result: ToolResultEvent | None = None
         last: Any = None
         try:
-            stream = start()
+            stream = Pump(start(), timeout=guard.policy.timeout, grace=guard.policy.grace)
             while (event := await stream.next()) is not END:
                 if isinstance(event, ToolResultEvent):
                     result = event
-                    if to_the_end:
-                        continue
                     break
                 yield event
                 if isinstance(event, dict) and dict.__contains__(event, "tool_interrupt_event"):
@@ -179,7 +163,7 @@ class Call:
                 result = ToolResultEvent(last)
             outcome = self._answer(result)
         except DeadlineError:
-            outcome = self._answer(result) if result is not None else self._ended(timed_out=True)
+            outcome = self._ended(timed_out=True)
         except BaseException as error:
             if _must_be_raised(error):
                 raise
