@@ -1,20 +1,23 @@
-"""Parts from which ``MangaMemory`` builds an agent, such as plugins, circuit breakers and the user's tier (``premium``)."""
+"""Parts from which ``MangaMemory`` builds an agent: conversation manager, plugins, guarded tools, and the user's tier."""
 
 from __future__ import annotations
 
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
+from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
+from strands.types.content import Message
 
 from strands_manga_memory.arguments import of_kind, with_method
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
+from strands_manga_memory.stores import HotStore
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -24,6 +27,14 @@ if TYPE_CHECKING:
     from strands_manga_memory.language.search import Embed
 
 logger = logging.getLogger(__name__)
+
+_SUMMARY_TOKENS = 500
+
+_TRIM_EVERY = 7
+"""Turns between two trims of a full history. Six of seven requests then begin with the whole previous request."""
+
+_RECALL_TOKENS = 1_024
+"""Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
 
 
 class ClientGuards:
@@ -67,16 +78,95 @@ class ClientGuards:
         return guarded
 
 
-def make_recall_plugin(
-    tokens: int | None, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
-) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages in each request, in at most ``tokens`` tokens.
+def make_history_manager(
+    settings: MangaMemorySettings,
+    schedule: conversation.SummarySchedule | None,
+    *,
+    session: TieredSessionManager | None,
+    hot: HotStore,
+) -> ConversationManager:
+    """Return the conversation manager that limits an agent's history.
 
-    None for ``tokens``: 1,024, but at most a quarter of the history's budget. The plugin searches the log of ``session``, read
-    from the stores only if messages were evicted or truncated. Without a session (None), it searches only the messages that it
-    has seen.
+    Budgets that are not set are derived from the context window of the agent's model.
+
+    Args:
+        settings: Settings of history, summaries and recall.
+        schedule: When summaries are written, and how long a model call waits for summaries. None: the default.
+        session: Session manager with the conversation's log; None if there is none.
+        hot: Hot store, which caches drafts of summaries.
+
+    Raises:
+        ValueError: ``schedule`` is not a ``SummarySchedule``.
     """
     from strands_manga_memory import conversation
+
+    if schedule is not None:
+        of_kind("summary_schedule", schedule, conversation.SummarySchedule)
+    log = None if session is None else session.history
+    shared: dict[str, Any] = {"includes_recall": settings.recall, "log": log, "max_turns": settings.max_turns}
+    if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
+        from strands_manga_memory.conversation.compaction import default_stages  # imported only here
+
+        trimmer = conversation.ImportanceWeightedConversationManager(**shared)
+        stages = default_stages(trimmer=trimmer, log=log, cache=_drafts(hot), schedule=schedule)
+        return conversation.TieredCompactionConversationManager(stages, log=log)
+    tokens, trigger = settings.max_tokens, settings.summary_trigger_tokens
+    if settings.history == "summarize" and tokens is not None and trigger is not None:
+        tokens = min(tokens, trigger)
+    if settings.trim_to is None:
+        shared["trim_every"] = _TRIM_EVERY
+    else:
+        shared["trim_to"] = settings.trim_to if tokens is None else min(settings.trim_to, tokens)
+    if settings.history == "importance":
+        if session is not None:
+            shared["recent_log"] = _end_of_log(session)
+        return conversation.ImportanceWeightedConversationManager(tokens, **shared)
+    summary_tokens = _SUMMARY_TOKENS if tokens is None else max(1, min(_SUMMARY_TOKENS, tokens // 4))
+    return conversation.VerifiedSummarizingConversationManager(
+        conversation.SummaryTrigger(
+            tokens=trigger, turns=settings.summary_trigger_turns, keep_recent_turns=settings.summary_keep_turns
+        ),
+        sizes=conversation.SummarySizes(summary_tokens=summary_tokens),
+        schedule=schedule,
+        trimmer=conversation.ImportanceWeightedConversationManager(tokens, **shared),
+        log=log,
+        cache=_drafts(hot),
+    )
+
+
+def _end_of_log(session: TieredSessionManager) -> Callable[[int], list[Message]]:
+    def read(most: int) -> list[Message]:
+        # without evicted messages, the history itself has the end of the log
+        if not session.stats()["left_messages"]:
+            return []
+        return [record["message"] for record in session.records(last=most)]
+
+    return read
+
+
+def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
+    from strands_manga_memory import conversation
+
+    try:
+        return conversation.SummaryCache(hot)
+    except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
+        return None
+
+
+def make_recall_plugin(
+    settings: MangaMemorySettings, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
+) -> conversation.HistoryRecall:
+    """Return the plugin that quotes evicted messages in each request.
+
+    Quotes have at most ``recall_tokens`` of ``settings``, by default 1,024 and at most a quarter of the history's budget. The
+    plugin searches the log of ``session``, read from the stores only if messages were evicted or truncated. Without a session
+    (None), it searches only the messages that it has seen.
+    """
+    from strands_manga_memory import conversation
+
+    tokens = settings.recall_tokens
+    if tokens is None and settings.max_tokens is not None:
+        tokens = max(1, min(_RECALL_TOKENS, settings.max_tokens // 4))
 
     def log() -> Iterable[Mapping[str, Any]]:
         if session is None:
@@ -93,28 +183,31 @@ def make_recall_plugin(
 
 def make_coordinator(
     options: bool | Mapping[str, Any],  # noqa: FBT001 - as agent_kwargs takes it
-    basis: AgentBasis,
     settings: MangaMemorySettings,
-    *,
-    is_saved: bool,
+    session: TieredSessionManager | None,
+    tier: UserTier,
     **arguments: Any,
 ) -> state.StateCoordinator:
     """Return the plugin that keeps an agent's task state.
 
-    ``arguments`` are those of ``StateCoordinator``. ``options`` is True, or a mapping that overrides them. ``settings`` contain
-    the limits of the goals and steps. ``is_saved`` means that a session manager saves the conversation.
+    Args:
+        options: True, or a mapping with arguments of ``StateCoordinator`` that override ``arguments``.
+        settings: Settings of the process, including the limits of goals and steps.
+        session: Session manager that saves the conversation; None if there is none.
+        tier: Tier of the user, which will follow the coordinator.
+        arguments: Arguments of ``StateCoordinator``.
 
     Raises:
         ValueError: ``options`` is neither True nor a mapping.
     """
     from strands_manga_memory import state
 
-    arguments["environment"] = basis.environment
+    arguments["environment"] = tier.environment
     arguments["limits"] = state.StateLimits(
         **{limit.name: getattr(settings, limit.name) for limit in fields(state.StateLimits)}
     )
-    if is_saved and basis.manager is not None:
-        reference = weakref.ref(basis.manager)  # the coordinator does not keep the session manager alive
+    if session is not None:
+        reference = weakref.ref(session)  # the coordinator does not keep the session manager alive
 
         def is_stored(agent_id: str) -> bool:
             manager = reference()
@@ -124,31 +217,33 @@ def make_coordinator(
     if options is not True:
         arguments |= with_method("task_state", options, "keys()", "True, False or a mapping")
     coordinator = state.StateCoordinator(**arguments)
-    basis.tier.follow(coordinator)
+    tier.follow(coordinator)
     return coordinator
 
 
-def make_instructions_plugin(instructions: bool | prompt.InstructionFiles) -> prompt.StableTexts:  # noqa: FBT001 - as agent_kwargs takes it
-    """Return the plugin that adds instruction files to the system prompt. True: the files in the default folders.
+def make_prompt_plugins(
+    instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
+    cache_monitor: prompt.PromptCacheMonitor | None,
+) -> list[Plugin]:
+    """Return the plugins for the system prompt: one that adds instruction files, and the monitor of cached prompt tokens.
+
+    Args:
+        instructions: The files. True: the files in the default folders. False: no files.
+        cache_monitor: The monitor; None for no monitor.
 
     Raises:
-        ValueError: ``instructions`` is neither True nor ``InstructionFiles``.
+        ValueError: An argument has another type.
     """
     from strands_manga_memory import prompt
 
-    files = prompt.InstructionFiles() if instructions is True else instructions
-    return prompt.StableTexts(of_kind("instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)"))
-
-
-def check_cache_monitor(monitor: prompt.PromptCacheMonitor) -> prompt.PromptCacheMonitor:
-    """Return ``monitor`` if it is a ``PromptCacheMonitor``.
-
-    Raises:
-        ValueError: ``monitor`` has another type.
-    """
-    from strands_manga_memory import prompt
-
-    return of_kind("cache_monitor", monitor, prompt.PromptCacheMonitor, "a PromptCacheMonitor or None")
+    plugins: list[Plugin] = []
+    if instructions is not False:
+        files = prompt.InstructionFiles() if instructions is True else instructions
+        of_kind("instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)")
+        plugins.append(prompt.StableTexts(files))
+    if cache_monitor is not None:
+        plugins.append(of_kind("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, "a PromptCacheMonitor or None"))
+    return plugins
 
 
 class EnvironmentMetadata(Plugin):
@@ -165,27 +260,30 @@ class EnvironmentMetadata(Plugin):
         attachments(agent)["metadata"] = self._environment.announced
 
 
-def load_environment(source: state.EnvironmentSource | None, scope: ConversationScope) -> state.Environment | None:
-    """Read data about the user (tier, locale, cart) from ``source``. None without a source, or if reading fails."""
-    if source is None:
-        return None
-    try:
-        return source.load(scope)
-    except Exception as error:  # noqa: BLE001 - a source is the user's code, and a conversation begins without it, too
-        logger.warning("error=<%s> | the environment could not be read, the session starts without it", type(error).__name__)
-        return None
-
-
 class UserTier:
     """Tier of a user, such as ``premium``, which determines the time to live of the user's conversations.
 
-    Args:
-        environment: Data that an ``EnvironmentSource`` returned when the session started, including the tier; or None.
+    Attributes:
+        environment: Data about the user, including the tier, from the start of the session. None without a source of such data,
+            or if the source failed.
     """
 
-    def __init__(self, environment: state.Environment | None) -> None:
-        self._environment = environment
+    def __init__(self, environment: state.Environment | None = None) -> None:
+        self.environment = environment
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None
+
+    @classmethod
+    def load(cls, source: state.EnvironmentSource | None, scope: ConversationScope) -> UserTier:
+        """Read the data about a user from ``source``, if there is one."""
+        if source is None:
+            return cls()
+        try:
+            return cls(source.load(scope))
+        except Exception as error:  # noqa: BLE001 - a source is the user's code, and a conversation begins without it, too
+            logger.warning(
+                "error=<%s> | the environment could not be read, the session starts without it", type(error).__name__
+            )
+            return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
         """From now on, read the tier from the user data that an agent's ``StateCoordinator`` keeps current."""
@@ -197,18 +295,5 @@ class UserTier:
 
     def _current(self) -> str | None:
         coordinator = None if self._coordinator is None else self._coordinator()
-        environment = self._environment if coordinator is None else coordinator.environment
+        environment = self.environment if coordinator is None else coordinator.environment
         return None if environment is None else environment.tier
-
-
-@dataclass(frozen=True)
-class AgentBasis:
-    """Parts from which an agent is built.
-
-    ``manager`` (the session manager) is None for an agent without one, such as a node of a graph. ``environment`` (data about
-    the user, such as the cart) is None without a source of such data, or if the source failed.
-    """
-
-    manager: TieredSessionManager | None
-    tier: UserTier
-    environment: state.Environment | None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast
 from strands import Agent
 from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
-from strands.plugins import Plugin
 
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import function, of_kind, with_method
@@ -25,8 +24,7 @@ from strands_manga_memory.assembly.agent_options import (
     scope_of,
     split_options,
 )
-from strands_manga_memory.assembly.history_plan import HistoryPlan
-from strands_manga_memory.assembly.process_stores import close_memories, observe_stores, open_stores, store_names
+from strands_manga_memory.assembly.process_stores import close_memories, open_stores
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -38,7 +36,7 @@ from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import flush, observed_codec, recorder, switch
+from strands_manga_memory.telemetry import ObservedStore, flush, observed_codec, recorder, switch
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -71,7 +69,8 @@ class MangaMemory:
         environment: Source of the user's locale, cart and tier (such as ``premium``, which sets conversations' time to live).
         embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
             Vectors of stored texts are cached. Default: recall and memories are searched by words only.
-        defaults: Further settings of the process, such as of history and breakers. Default ``MangaMemorySettings()``.
+        defaults: Settings of the process, also of history and breakers. They replace the defaults of all arguments above and of
+            ``settings``. Default ``MangaMemorySettings()``.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
@@ -91,7 +90,7 @@ class MangaMemory:
         durable: str | Table | None = None,
         *,
         memories: str | Table | bool | None = None,
-        create_tables: bool = True,
+        create_tables: bool | None = None,
         sink: memory.PreferenceSink | None = None,
         profile: memory.ProfileSource | None = None,
         pii: memory.PiiPolicy | None = None,
@@ -101,38 +100,43 @@ class MangaMemory:
         **settings: Unpack[SessionSettings],
     ) -> None:
         check_options(settings, similar=STORE_OPTIONS)
-        of_kind("create_tables", create_tables, bool, "True or False")
-        self.settings = of_kind("defaults", defaults or MangaMemorySettings(), MangaMemorySettings)
-        self._session_settings: dict[str, Any] = dict(settings)
+        ours = self.settings = of_kind("defaults", defaults or MangaMemorySettings(), MangaMemorySettings)
+        creates = (
+            ours.create_tables if create_tables is None else of_kind("create_tables", create_tables, bool, "True or False")
+        )
+        self._clock = settings.get("clock", time.time)
         self._memory_codec: Codec | None = settings.get("codec")  # without one, memories can be read with plain boto3
-        self._clock: Any = {"clock": settings["clock"]} if "clock" in settings else {}
-        stores = open_stores(hot, durable, memories)
+        self._codec = self._memory_codec or Codec()
+        memories = ours.memory_table() if memories is None else memories
+        stores, self._names = open_stores(hot or ours.hot_url, durable or ours.durable_url, memories)
         self.hot: HotStore = stores["hot"]
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
-        self._names = store_names(stores, hot, durable, memories)
-        # Raises an error for a setting that no session accepts.
-        Tiers.of(self.hot, self.durable, **{"clock": time.time, **self._session_settings})
+        own = {**ours.session_arguments(), **settings, "clock": self._clock}
+        Tiers.of(self.hot, self.durable, **own)  # raises an error for a setting that no session accepts
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
-        self._pii = of_kind("pii", pii or self.settings.pii_policy(self._memory_codec), memory.PiiPolicy)
-        self._profile = memory.ProfileReader.of(profile, deadline=self.settings.profile_deadline)
-        switch(on=self.settings.telemetry)
+        self._pii = of_kind("pii", pii or ours.pii_policy(self._memory_codec), memory.PiiPolicy)
+        self._profile = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
+        switch(on=ours.telemetry)
         self._stores: dict[str, Any] = stores
-        if self.settings.telemetry:
-            self._stores = observe_stores(**stores)
-            self._session_settings["codec"] = observed_codec(self._memory_codec or Codec())
+        if ours.telemetry:
+            self._stores = {tier: None if store is None else ObservedStore(store, tier) for tier, store in stores.items()}
+            self._codec = observed_codec(self._codec)
+        self._tiers: Any = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
+        self._tiers |= {"codec": self._codec, "clock": self._clock}
+        self._session_settings: dict[str, Any] = {**own, **self._tiers}
         self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
         if sink is not None and self.memories is not None:
-            sends = {"sink": with_method("sink", sink, "send(signal)"), "codec": self._memory_codec, **self._clock}
+            sends = {"sink": with_method("sink", sink, "send(signal)"), "codec": self._memory_codec, "clock": self._clock}
             self._memory_options["outbox"] = memory.PreferenceOutbox(self._stores["memories"], **sends)
         self._user_table: Any = False if memories is False else self._stores["memories"]
-        for table in (self.durable, self.memories) if create_tables else ():
+        for table in (self.durable, self.memories) if creates else ():
             if table is not None:
                 table.create_if_missing()
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-        self._prefetched: dict[ConversationScope, agent_parts.AgentBasis] = {}
-        self._guards = agent_parts.ClientGuards(self.settings)
+        self._prefetched: dict[ConversationScope, tuple[TieredSessionManager, agent_parts.UserTier]] = {}
+        self._guards = agent_parts.ClientGuards(ours)
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -155,7 +159,7 @@ class MangaMemory:
     @classmethod
     def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> Self:
         """Open the stores that ``settings`` name. ``others`` are arguments of ``open`` that override ``settings``."""
-        return cls.open(**{**settings.open_arguments(), **others})
+        return cls(defaults=settings, **others)
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
         """Build a ``strands.Agent`` from the keyword arguments that ``agent_kwargs`` returns.
@@ -244,13 +248,15 @@ class MangaMemory:
         settings, own = split_options(options)
         of_kind("session", session, bool, "True or False")
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
-        plan = HistoryPlan(wanted, summary_schedule)
         scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
-        plugins: list[Plugin] = [] if instructions is False else [agent_parts.make_instructions_plugin(instructions)]
-        is_saved = session and own.get("session_manager") is None
-        basis = (None if settings else self._prefetched.pop(scope, None)) or self._basis(scope, settings, is_saved=is_saved)
-        manager = basis.manager if is_saved else None
-        arguments: dict[str, Any] = {"conversation_manager": plan.manager(session=manager, hot=self._stores["hot"])}
+        plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
+        ready = None if settings else self._prefetched.pop(scope, None)
+        tier = ready[1] if ready else agent_parts.UserTier.load(self._environment, scope)
+        manager = None
+        if session and own.get("session_manager") is None:
+            manager = ready[0] if ready else self._manager(scope, settings, tier)
+        history_manager = agent_parts.make_history_manager(wanted, summary_schedule, session=manager, hot=self._stores["hot"])
+        arguments: dict[str, Any] = {"conversation_manager": history_manager}
         if scope.agent_id != "default":
             arguments["agent_id"] = scope.agent_id
         if manager is not None:
@@ -265,16 +271,13 @@ class MangaMemory:
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         state_options = wanted.task_state if task_state is None else task_state
         if state_options is not False:
-            known = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            known |= {f"wall_{name}": clock for name, clock in self._clock.items()}
-            plugins.append(agent_parts.make_coordinator(state_options, basis, wanted, is_saved=is_saved, **known))
-        elif basis.environment is not None:
-            plugins.append(agent_parts.EnvironmentMetadata(basis.environment))
+            known: Any = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
+            known["wall_clock"] = self._clock
+            plugins.append(agent_parts.make_coordinator(state_options, wanted, manager, tier, **known))
+        elif tier.environment is not None:
+            plugins.append(agent_parts.EnvironmentMetadata(tier.environment))
         if wanted.recall:
-            clock = self._clock.get("clock", time.time)
-            plugins.append(agent_parts.make_recall_plugin(plan.recall_tokens, session=manager, embed=self._embed, clock=clock))
-        if cache_monitor is not None:
-            plugins.append(agent_parts.check_cache_monitor(cache_monitor))
+            plugins.append(agent_parts.make_recall_plugin(wanted, session=manager, embed=self._embed, clock=self._clock))
         self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
@@ -286,19 +289,14 @@ class MangaMemory:
             settings: Keyword arguments of the session manager, which override the settings of the process.
         """
         check_options(settings)
-        return self._manager(scope, settings, agent_parts.UserTier(None))
+        return self._manager(scope, settings, agent_parts.UserTier())
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop. The next agent of this conversation is then built without I/O."""
-        basis = await asyncio.to_thread(self._basis, scope, {}, is_saved=True)
-        if basis.manager is not None:
-            await basis.manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = basis
-
-    def _basis(self, scope: ConversationScope, settings: Mapping[str, Any], *, is_saved: bool) -> agent_parts.AgentBasis:
-        environment = agent_parts.load_environment(self._environment, scope)
-        tier = agent_parts.UserTier(environment)
-        return agent_parts.AgentBasis(self._manager(scope, settings, tier) if is_saved else None, tier, environment)
+        tier = await asyncio.to_thread(agent_parts.UserTier.load, self._environment, scope)
+        manager = await asyncio.to_thread(self._manager, scope, {}, tier)
+        await manager.prefetch(scope.agent_id)
+        self._prefetched[scope] = manager, tier
 
     def _manager(
         self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: agent_parts.UserTier
@@ -307,8 +305,8 @@ class MangaMemory:
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             given["codec"] = observed_codec(settings["codec"])
         if "ttl" not in settings:  # an explicit policy of this agent keeps its own tier
-            given["ttl"] = tier.policy(given.get("ttl") or TtlPolicy())
-        manager = TieredSessionManager(scope, **self._tiers(), **given)
+            given["ttl"] = tier.policy(given["ttl"] or TtlPolicy())
+        manager = TieredSessionManager(scope, **given)
         self._managers.add(manager)
         return manager
 
@@ -326,8 +324,8 @@ class MangaMemory:
             profile=self._profile,
             embed=self._embed,
             hot=self._stores["hot"],
+            clock=self._clock,
             **self._memory_options,
-            **self._clock,
         )
 
     def _profile_cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
@@ -350,8 +348,7 @@ class MangaMemory:
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
         """
-        codec = self._session_settings.get("codec")
-        return TieredStorage(user_id=user_id, tenant=tenant, codec=codec, hot_ttl=hot_ttl, **self._tiers(), **self._clock)
+        return TieredStorage(user_id=user_id, tenant=tenant, hot_ttl=hot_ttl, **self._tiers)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
         """Return a publisher that sends new values of cart, tier and more to a session's agents: ``publish(cart=[...])``.
@@ -455,13 +452,14 @@ class MangaMemory:
             pii=self._pii,
             retention=self.settings.retention(),
             memory_codec=self._memory_codec,
-            **self._tiers("ttl", "codec", "clock"),
+            ttl=self._session_settings["ttl"],
+            **self._tiers,
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions and, if there is a memory table, turns these sessions into memories."""
         finalizer = None if self.memories is None else self.finalizer(model)
-        return SessionSweeper(finalizer=finalizer, **self._tiers("ttl", "codec", "clock"))
+        return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
@@ -496,19 +494,15 @@ class MangaMemory:
         """Delete all data of a user. See ``user_data.forget_user``."""
         from strands_manga_memory import user_data
 
-        stores = self._tiers("ttl", "codec", "clock")
-        return user_data.forget_user(user_id, tenant=tenant, progress=progress, memories=self._user_table, **stores)
+        stores = {**self._tiers, "ttl": self._session_settings["ttl"], "memories": self._user_table}
+        return user_data.forget_user(user_id, tenant=tenant, progress=progress, **stores)
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """Return all data of a user. See ``user_data.export_user``."""
         from strands_manga_memory import user_data
 
-        stores = {**self._tiers("codec", "clock"), "memories": self._user_table}
+        stores = {**self._tiers, "memories": self._user_table}
         return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **stores)
-
-    def _tiers(self, *settings: str) -> dict[str, Any]:
-        given = {name: self._session_settings[name] for name in settings if name in self._session_settings}
-        return {"hot": self._stores["hot"], "durable": self._stores["durable"], **given}
 
     def explain(self, agent: Agent) -> list[Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
@@ -538,7 +532,7 @@ class MangaMemory:
     @property
     def codec(self) -> Codec:
         """Codec that compresses, encrypts and checksums stored sessions."""
-        return self._session_settings.get("codec") or Codec()
+        return self._codec
 
     def stats(self) -> MemoryStats:
         """Return statistics of the tiers, the open sessions, and the operations of this process. Performs no I/O."""
@@ -573,7 +567,7 @@ class MangaMemory:
             manager.close()
         self._prefetched.clear()
         hot = self._stores["hot"] if self.hot.survives_process else None
-        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock.get("clock", time.time)())
+        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock())
         are_stored = self.memories is None or close_memories(self.hot, self.memories, self._memory_options.get("outbox"))
         self.hot.close()
         self.durable.close()

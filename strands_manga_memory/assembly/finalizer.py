@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from strands.models import Model
 
@@ -21,7 +20,7 @@ from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.session_sweeper import EndedConversation
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import ACTIVE, HotStore
+from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.telemetry import HANDOFF, measured
@@ -31,13 +30,6 @@ logger = logging.getLogger(__name__)
 
 _SETTLED_SECONDS, _CLAIM_SECONDS = 5.0, 60.0
 _PAUSES = (0.02, 0.1, 0.5)
-
-
-@dataclass
-class _Claim:
-    """State of one call of ``run``: whether it has claimed its conversation, so that no other process finalizes it."""
-
-    is_ours: bool = False
 
 
 class SessionFinalizer:
@@ -114,23 +106,31 @@ class SessionFinalizer:
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
         self._tiers.writer.drain(_SETTLED_SECONDS)  # pending saves of this process
-        claim = _Claim()
-        for pause in _PAUSES:
+        lease, pauses = _CLAIM_SECONDS, iter(_PAUSES)
+        while True:
             try:
-                return self._run(place, claim)
+                claimed = self._claim(place, lease)
+                if claimed is not None:
+                    lease = 0.0  # the next attempt takes its own claim again
+                return self._run(place, claimed)
             except ConflictError:  # another save is under way, and ends soon
+                if (pause := next(pauses, None)) is None:
+                    raise
                 time.sleep(pause)
-        return self._run(place, claim)
 
-    def _run(self, place: Place, claim: _Claim) -> MemoryRecord | None:
-        claimed = None
-        if self._tiers.hot is not None:
-            # A claim of an earlier attempt of this call is taken again, any other claim only after its lease.
-            lease = 0.0 if claim.is_ours else _CLAIM_SECONDS
-            claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
-            claim.is_ours = claim.is_ours or claimed is not None
-            if claimed is None and hot_copy_of(self._tiers.hot, place.conversation) is not None:
-                raise ConflictError("the conversation is being finalized by someone else")
+    def _claim(self, place: Place, lease: float) -> HotRecord | None:
+        """Claim a conversation in the hot tier, so that no other process finalizes it. None if it is not in the hot tier.
+
+        A claim that is older than ``lease`` seconds is replaced. A younger one raises ``ConflictError``.
+        """
+        if self._tiers.hot is None:
+            return None
+        claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
+        if claimed is None and hot_copy_of(self._tiers.hot, place.conversation) is not None:
+            raise ConflictError("the conversation is being finalized by someone else")
+        return claimed
+
+    def _run(self, place: Place, claimed: HotRecord | None) -> MemoryRecord | None:
         conversation = EndedConversation(place, self._tiers)
         is_flushed = claimed is not None and conversation.flush(claimed=(claimed.epoch, claimed.version))
         if not is_flushed:

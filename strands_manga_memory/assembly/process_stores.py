@@ -2,60 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import ObservedStore
 
 if TYPE_CHECKING:  # the module loads the language packs, which takes longer than the rest of the package
     from strands_manga_memory.memory import PreferenceOutbox
 
-_DEFAULTS = MangaMemorySettings()
 _DRAIN_SECONDS = 5.0
 
 
 def open_stores(
-    hot: str | HotStore | None,
-    durable: str | Table | None,
+    hot: str | HotStore,
+    durable: str | Table,
     memories: str | Table | bool | None,  # noqa: FBT001 - as MangaMemory takes it
-) -> dict[str, Any]:
-    """Open the stores that the arguments of ``MangaMemory`` name, and return the stores, keyed by argument.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Open the stores that the arguments of ``MangaMemory`` name.
+
+    Returns:
+        The stores, keyed by argument (None for no memory table), and for each store its URL without password, or its class.
 
     Raises:
         ValueError: An argument is neither a store nor a URL, or ``memories`` is True and ``durable`` is not a URL.
     """
-    hot, durable = hot or _DEFAULTS.hot_url, durable or _DEFAULTS.durable_url
     if memories is True:
         if not isinstance(durable, str):
             raise ValueError("memories must be a URL or a table where durable is a table, got True")
         memories = users_table_url("true", durable)
     users = None if memories is False else memories
-    return {
+    stores = {
         "hot": hot_store_of(open_hot_store(hot) if isinstance(hot, str) else hot),
         "durable": table_of(open_table(durable) if isinstance(durable, str) else durable),
         "memories": table_of(open_table(users, USER_MEMORY) if isinstance(users, str) else users, name="memories"),
     }
-
-
-def store_names(stores: Mapping[str, Any], hot: object, durable: object, memories: object) -> dict[str, str]:
-    """Return the URL without password of each store, or the class of a store without a URL, keyed by tier."""
-    given = {"hot": hot or _DEFAULTS.hot_url, "durable": durable or _DEFAULTS.durable_url, "memories": memories}
-    return {
-        tier: without_password(url) if isinstance(url := given[tier], str) else type(store).__name__
-        for tier, store in stores.items()
+    given = {"hot": hot, "durable": durable, "memories": users}
+    names = {
+        tier: without_password(store) if isinstance(store, str) else type(store).__name__
+        for tier, store in given.items()
         if store is not None
     }
-
-
-def observe_stores(hot: HotStore, durable: Table, memories: Table | None) -> dict[str, Any]:
-    """Return the stores, wrapped so that telemetry records their operations."""
-    stores: dict[str, HotStore | Table | None] = {"hot": hot, "durable": durable, "memories": memories}
-    return {name: store if store is None else ObservedStore(store, name) for name, store in stores.items()}
+    return stores, names
 
 
 def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:

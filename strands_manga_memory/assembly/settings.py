@@ -239,18 +239,15 @@ class MangaMemorySettings(BaseModel):
         """Return the time-to-live policy from the settings."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
 
-    def open_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``MangaMemory.open``."""
+    def memory_table(self) -> str | bool | None:
+        """Return the argument ``memories`` of ``MangaMemory`` that ``users_url`` stands for."""
         users = self.users_url
-        names = ("create_tables", "flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
-        return {
-            "hot": self.hot_url,
-            "durable": self.durable_url,
-            "memories": users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users),
-            "defaults": self,
-            "ttl": self.ttl_policy(),
-            **{name: getattr(self, name) for name in names},
-        }
+        return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
+
+    def session_arguments(self) -> dict[str, Any]:
+        """Return keyword arguments of ``TieredSessionManager``, such as ``ttl``."""
+        names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
+        return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 
 
 def variable(name: str) -> str:

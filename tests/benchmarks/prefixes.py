@@ -22,7 +22,7 @@ from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 from strands.types.content import Message
 
 from strands_manga_memory import MangaMemorySettings
-from strands_manga_memory.assembly.history_plan import HistoryPlan
+from strands_manga_memory.assembly.agent_parts import make_history_manager
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.messages import for_model, is_turn_start
 from strands_manga_memory.stores import InMemoryHotStore
@@ -129,7 +129,7 @@ def _kept_share(messages: Sequence[Message], stream: dict[str, Any], until: int)
 
 
 def _manager_with_low_mark() -> ImportanceWeightedConversationManager:
-    manager = HistoryPlan(MangaMemorySettings(max_tokens=_MAX_TOKENS)).manager(session=None, hot=InMemoryHotStore())
+    manager = make_history_manager(MangaMemorySettings(max_tokens=_MAX_TOKENS), None, session=None, hot=InMemoryHotStore())
     assert isinstance(manager, ImportanceWeightedConversationManager)
     return manager
 

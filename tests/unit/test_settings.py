@@ -137,12 +137,25 @@ def test_the_facade_goes_by_the_variables(tmp_path: Path, monkeypatch: pytest.Mo
         == 5
     )
     memory.close()
-    other = MangaMemory.from_env(memories=None, flush_every=2)  # what is given wins
+    other = MangaMemory.from_env(memories=False, flush_every=2)  # what is given wins
     assert other.memories is None
     other.close()
     monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "none")
     with pytest.raises(ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"):
         MangaMemory.from_env()
+
+
+def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
+    """``open(defaults=...)`` reads every setting, also URLs and the settings of sessions; arguments override them."""
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    defaults = MangaMemorySettings(durable_url=url, users_url="true", flush_every=7, ttl_seconds=60.0, create_tables=False)
+    with MangaMemory.open(defaults=defaults, create_tables=True) as memory:
+        tiers = memory.session("s")._tiers
+        assert (tiers.flush_every, tiers.ttl.seconds) == (7, 60.0)
+        assert memory.memories is not None
+        assert repr(memory) == f"MangaMemory(hot=memory://, durable={url}, memories={url})"
+    with MangaMemory.open(durable=url, memories=False, defaults=defaults, flush_every=3) as other:
+        assert (other.memories, other.session("s")._tiers.flush_every) == (None, 3)
 
 
 def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
