@@ -62,28 +62,14 @@ def _renew_all() -> None:
         renewable.renew_after_fork()
 
 
-def _nothing() -> None:
-    return None
-
-
-def at_fork(
-    *,
-    before: Callable[[], object] = _nothing,
-    after_in_parent: Callable[[], object] = _nothing,
-    after_in_child: Callable[[], object] = _nothing,
-) -> None:
-    """Register callbacks for each fork of this process, with the parameters of ``os.register_at_fork``.
+def at_fork(**callbacks: Callable[[], object]) -> None:
+    """Register callbacks for each fork of this process. Their names are those of ``os.register_at_fork``.
 
     Use this function for the state of a module. Objects use ``renew_in_child``. On systems without fork, such as Windows, the
     callbacks are never called.
-
-    Args:
-        before: Called in the parent before the fork, in reverse order of registration.
-        after_in_parent: Called in the parent after the fork, in the order of registration.
-        after_in_child: Called in the child after the fork, in the order of registration.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
+        os.register_at_fork(**callbacks)
 
 
 at_fork(before=_prepare_all, after_in_parent=_end_all, after_in_child=_renew_all)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,45 +37,43 @@ _RECALL_TOKENS = 1_024
 """Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
 
 
-class ClientGuards:
-    """Guarded tools (tools with circuit breakers) of each MCP client.
+def guard_client(
+    owner: object,
+    client: MCPClient,
+    policy: mcp.BreakerPolicy | None,
+    options: dict[str, Any],
+    settings: MangaMemorySettings,
+) -> mcp.GuardedMCPTools:
+    """Return the guarded tools (tools with circuit breakers) of an MCP client, which the first call for this client creates.
 
-    All agents of a process share the guarded tools of a client, and therefore one circuit breaker per tool.
+    All agents of an owner share the guarded tools of a client, and therefore one circuit breaker per tool.
 
     Args:
-        settings: Settings of the process, for the default breaker policy.
+        owner: Object that keeps the guarded tools: a ``MangaMemory``.
+        client: The MCP client.
+        policy: Breaker policy of tools without one. None: the policy from ``settings``.
+        options: Further keyword arguments of ``GuardedMCPTools``.
+        settings: Settings of the process.
+
+    Raises:
+        ValueError: The owner has guarded the client with other settings already, or a setting is not allowed.
     """
+    from strands.tools.mcp import MCPClient
 
-    def __init__(self, settings: MangaMemorySettings) -> None:
-        self._settings = settings
-        self._guards: weakref.WeakValueDictionary[int, mcp.GuardedMCPTools] = weakref.WeakValueDictionary()
-        self._options: weakref.WeakKeyDictionary[mcp.GuardedMCPTools, dict[str, Any]] = weakref.WeakKeyDictionary()
+    from strands_manga_memory import mcp
 
-    def __iter__(self) -> Iterator[mcp.GuardedMCPTools]:
-        return iter(list(self._guards.values()))
-
-    def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None, settings: dict[str, Any]) -> mcp.GuardedMCPTools:
-        """Return the guarded tools of an MCP client, which the first call for this client creates.
-
-        Raises:
-            ValueError: The client is guarded with other settings already, or a setting is not allowed.
-        """
-        from strands_manga_memory import mcp
-
-        options = {name: value for name, value in {"policy": policy, **settings}.items() if value is not None}
-        existing = self._guards.get(id(client))
-        if existing is not None:
-            if options not in ({}, self._options[existing]):
-                raise ValueError(f"client is guarded already, with {self._options[existing]!r:.80}; got {options!r:.80}")
-            return existing
-        if policy is None:
-            ours = self._settings
-            policy = mcp.BreakerPolicy(
-                ours.breaker_failures, ours.breaker_reset_after, ours.breaker_timeout, users=ours.breaker_users
-            )
-        guarded = self._guards[id(client)] = mcp.GuardedMCPTools(client, policy, **settings)
-        self._options[guarded] = options
-        return guarded
+    given = {name: value for name, value in {"policy": policy, **options}.items() if value is not None}
+    by_owner: Any = {}
+    if isinstance(client, MCPClient):
+        by_owner = attachments(client).setdefault("guarded_tools", weakref.WeakKeyDictionary())
+    guarded: mcp.GuardedMCPTools | None
+    guarded, known = by_owner.get(owner, (None, {}))
+    if guarded is None:
+        guarded = mcp.GuardedMCPTools(client, policy or settings.breaker_policy(), **options)
+        by_owner[owner] = guarded, given
+    elif given not in ({}, known):
+        raise ValueError(f"client is guarded already, with {known!r:.80}; got {given!r:.80}")
+    return guarded
 
 
 def make_history_manager(

@@ -136,7 +136,7 @@ class MangaMemory:
                 table.create_if_missing()
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._prefetched: dict[ConversationScope, tuple[TieredSessionManager, agent_parts.UserTier]] = {}
-        self._guards = agent_parts.ClientGuards(ours)
+        self._guards: weakref.WeakSet[mcp.GuardedMCPTools] = weakref.WeakSet()
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -362,7 +362,7 @@ class MangaMemory:
         return state.EnvironmentChanges(self.hot, scope, codec=self._memory_codec)
 
     def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any) -> mcp.GuardedMCPTools:
-        """Return the tools of an MCP server with circuit breakers. All agents of the process share the breakers.
+        """Return the tools of an MCP server with circuit breakers. All agents of this ``MangaMemory`` share the breakers.
 
         Args:
             client: The MCP client. Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
@@ -373,7 +373,9 @@ class MangaMemory:
         Raises:
             ValueError: The client is guarded with other settings, or a setting is not allowed.
         """
-        return self._guards.guard(client, policy, settings)
+        guarded = agent_parts.guard_client(self, client, policy, settings, self.settings)
+        self._guards.add(guarded)
+        return guarded
 
     def sessions(
         self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
@@ -540,7 +542,7 @@ class MangaMemory:
 
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
-        return memory_stats(writer, members_of(self._managers), list(self._guards), operations, list(self._parts))
+        return memory_stats(writer, members_of(self._managers), members_of(self._guards), operations, list(self._parts))
 
     def __repr__(self) -> str:
         return f"MangaMemory({', '.join(f'{tier}={store}' for tier, store in self._names.items())})"

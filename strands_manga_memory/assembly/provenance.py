@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from strands import Agent
 
@@ -137,28 +137,31 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
     """Remove a source from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
+    from strands_manga_memory import conversation, state
+
     live = {
         part: scope
         for part, scope in parts.items()
         if (scope.tenant, scope.user_id) == (source.scope.tenant, source.scope.user_id)
     }
-    shown = {part for part, scope in live.items() if isinstance(part, memory.UserContext) and _is_shown(source, part, scope)}
+    users = {part: of for part, of in live.items() if isinstance(part, memory.UserContext)}
+    changed = [user.agent for user, scope in users.items() if _is_shown(source, user, scope)]
     memories = 0 if store is None else _retract_stored(store, source)
-    changed = [agent for part in live if _retract_live(part, source) or part in shown if (agent := _agent_of(part)) is not None]
-    return RetractionReport(memories, len({id(agent) for agent in changed}))
+    message_id = source.message_id or ""
+    for part in live if message_id else ():
+        if isinstance(part, memory.UserContext):
+            part.remove(message_id)
+        elif isinstance(part, conversation.HistoryRecall):
+            part.forget(message_id)
+        elif isinstance(part, state.StateCoordinator) and part.retract(message_id):
+            changed.append(part.layers.agent)
+    return RetractionReport(memories, len({id(agent) for agent in changed if agent is not None}))
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
     """Return whether the last request of the agent of ``user`` contained any text from the message or memory of a source."""
     ids = {source.message_id, source.memory_id} - {None}
     return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope))
-
-
-def _agent_of(part: Any) -> Agent | None:
-    from strands_manga_memory import state
-
-    found = part.layers.agent if isinstance(part, state.StateCoordinator) else part.agent
-    return cast("Agent | None", found)
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
@@ -168,20 +171,3 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
     if source.memory_id is not None and source.kind != "preference" and store.get(source.memory_id) is not None:
         count += store.forget(source.memory_id)
     return count
-
-
-def _retract_live(part: Any, source: Source) -> bool:
-    """Remove the texts that come from the message of a source from a plugin.
-
-    Return whether a ``StateCoordinator`` contained such texts. The result for other plugins is False.
-    """
-    from strands_manga_memory import conversation, state
-
-    message_id = source.message_id
-    if message_id is None:
-        return False
-    if isinstance(part, memory.UserContext):
-        part.remove(message_id)
-    if isinstance(part, conversation.HistoryRecall):
-        part.forget(message_id)
-    return isinstance(part, state.StateCoordinator) and bool(part.retract(message_id))

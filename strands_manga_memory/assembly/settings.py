@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
@@ -18,6 +18,9 @@ from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
+
+if TYPE_CHECKING:
+    from strands_manga_memory.mcp import BreakerPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -238,6 +241,12 @@ class MangaMemorySettings(BaseModel):
     def ttl_policy(self) -> TtlPolicy:
         """Return the time-to-live policy from the settings."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
+
+    def breaker_policy(self) -> BreakerPolicy:
+        """Return the breaker policy of guarded tools from the settings."""
+        from strands_manga_memory.mcp import BreakerPolicy  # imported only for guarded tools
+
+        return BreakerPolicy(self.breaker_failures, self.breaker_reset_after, self.breaker_timeout, users=self.breaker_users)
 
     def memory_table(self) -> str | bool | None:
         """Return the argument ``memories`` of ``MangaMemory`` that ``users_url`` stands for."""

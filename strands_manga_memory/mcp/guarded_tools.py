@@ -125,8 +125,8 @@ class GuardedTool(AgentTool):
         async with aclosing(self._events(call, tool_use, invocation_state, kwargs)) as events:
             async for event in events:
                 yield event
-        result, problem = call.result, call.unavailable
-        if problem is not None:
+        result, key = call.result, self._key(tool_use, invocation_state)
+        if call.unavailable is not None:
             for other in self.fallbacks:
                 use: ToolUse = {**tool_use, "name": other.tool_name}
                 instead = other._call(use, invocation_state)  # noqa: SLF001 - its own kind
@@ -137,17 +137,14 @@ class GuardedTool(AgentTool):
                     return  # the tool interrupted the agent
                 if instead.verdict == OK:
                     self.guard.log.stood_in(stale=False)
-                    yield result_event(fallback_result(instead.result.tool_result, problem, used=other.tool_name))
+                    answer = fallback_result(instead.result.tool_result, call.unavailable, used=other.tool_name)
+                    yield result_event(answer)
                     return
-            key = self._key(tool_use, invocation_state)
-            good = self._last_good.find(key) if self._last_good is not None and key is not None else None
-            if good is not None:
+            if self._last_good is not None and key is not None and (good := self._last_good.find(key)) is not None:
                 self.guard.log.stood_in(stale=True)
-                result = result_event(stale_result(problem, good))
-        elif call.verdict == OK and self._last_good is not None and result is not None:
-            key = self._key(tool_use, invocation_state)
-            if key is not None:
-                self._last_good.keep(key, result.tool_result)
+                result = result_event(stale_result(call.unavailable, good))
+        elif call.verdict == OK and self._last_good is not None and key is not None and result is not None:
+            self._last_good.keep(key, result.tool_result)
         elif call.verdict == UNKNOWN_TOOL and self.owner is not None:
             self.owner.unknown()
         if result is not None:
@@ -169,7 +166,7 @@ class GuardedTool(AgentTool):
         return call.events(start, check=self._checks_arguments)
 
     def _key(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Key | None:
-        user = self._user_of(invocation_state)
+        user = None if self._last_good is None else self._user_of(invocation_state)
         if user is None:
             return None
         try:
@@ -237,7 +234,9 @@ def guard_tool(
     others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
 
     def guard(one: AgentTool) -> GuardedTool:
-        guarded = _guarded(one, policy, last_good=last_good, user_of=user_of, **settings)
+        if isinstance(one, GuardedTool):
+            raise ValueError(f"tool must not be guarded already, or its failures count twice; got {one.tool_name!r:.80}")
+        guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good, user_of=user_of)
         guarded.fall_back_on(others)
         return guarded
 
@@ -252,7 +251,7 @@ def guard_tool(
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
     """Return ``tool`` with a circuit breaker, or unchanged if it already has one."""
-    return tool if isinstance(tool, GuardedTool) else _guarded(tool, policy, **settings)
+    return tool if isinstance(tool, GuardedTool) else GuardedTool(tool, Guard.of(tool, policy, **settings))
 
 
 class GuardedToolProvider(ToolProvider):
@@ -303,16 +302,3 @@ def _tools_of(tool: Any) -> list[AgentTool]:
             f"got {type(tool).__name__}: {tool!r:.80}"
         )
     return [registry.registry[name] for name in names]
-
-
-def _guarded(
-    tool: AgentTool,
-    policy: BreakerPolicy,
-    *,
-    last_good: ResultCache | None = None,
-    user_of: UserOf | None = None,
-    **settings: Any,
-) -> GuardedTool:
-    if isinstance(tool, GuardedTool):
-        raise ValueError(f"tool must not be guarded already, or its failures count twice; got {tool.tool_name!r:.80}")
-    return GuardedTool(tool, Guard.of(tool, policy, **settings), last_good=last_good, user_of=user_of)

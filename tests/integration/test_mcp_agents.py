@@ -378,6 +378,8 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
     guarded = memory.guard(client, policy(failures=1, users=1), stale_ttl=60)
     assert memory.guard(client) is guarded
     assert memory.guard(client, policy(failures=1, users=1), stale_ttl=60) is guarded
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as other:
+        assert other.guard(client, policy(failures=2)) is not guarded, "another facade cannot choose its policy"
     with pytest.raises(ValueError, match="guarded already"):
         memory.guard(client, policy(failures=2))
 

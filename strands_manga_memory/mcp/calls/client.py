@@ -14,9 +14,8 @@ from strands.tools.mcp import MCPClient
 _KEPT = ("_consumers", "_loaded_tools", "_tool_provider_started")
 """Attributes that ``stop()`` resets, although consumers and other providers of the client need them after ``start()``."""
 
-_THREAD, _LOOP, _STARTED = "_background_thread", "_background_thread_event_loop", "_init_future"
+_LOOP = "_background_thread_event_loop"
 _ERROR_HANDLER = "_handle_tool_execution_error"
-_PROGRESS_CALLBACK = "_progress_callback"
 
 
 class FailedResult(dict[str, Any]):
@@ -57,7 +56,7 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
     If the client's thread has ended, its event loop is closed first.
     """
-    thread, loop, started = (getattr(client, name, None) for name in (_THREAD, _LOOP, _STARTED))
+    thread, loop, started = (getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future"))
     if thread is not None and started is not None and started.done() and started.exception() is not None:
         thread.join(timeout=1)
     if thread is not None and loop is not None and not thread.is_alive():
@@ -86,4 +85,4 @@ def keep_exceptions(client: MCPClient) -> None:
 
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the progress callback of a client, or None. A callback that is passed to a single call replaces it."""
-    return getattr(client, _PROGRESS_CALLBACK, None)
+    return getattr(client, "_progress_callback", None)

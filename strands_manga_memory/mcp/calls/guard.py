@@ -17,6 +17,7 @@ from strands.types.tools import AgentTool, ToolSpec
 
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
 from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
 from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
@@ -137,17 +138,10 @@ class Guard:
     def judge(self, call: CallOutcome) -> Verdict:
         """Classify a call with the policy's classifier, or else by the built-in rules."""
         if self.policy.classify is not None:
-            try:
+            with logged_errors(logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"):
                 verdict = self.policy.classify(call)
                 if verdict is not None:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
-            except Exception as error:
-                logger.warning(
-                    "tool=<%s>, error=<%s> | the classifier of the policy failed, using the built-in rules",
-                    self.tool_name,
-                    type(error).__name__,
-                )
-                logger.debug("tool=<%s> | the classifier of the policy failed", self.tool_name, exc_info=True)
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
@@ -176,16 +170,9 @@ class Guard:
 
     def redact(self, text: str) -> str:
         """Return an error text without secrets, or ``[cut]`` if the redaction fails."""
-        try:
+        with logged_errors(logger, f"the redaction of an error text of {self.tool_name} failed, the text was removed"):
             return self._redact(text) if text else ""
-        except Exception as error:
-            logger.warning(
-                "tool=<%s>, error=<%s> | the redaction of an error text failed, the text was removed",
-                self.tool_name,
-                type(error).__name__,
-            )
-            logger.debug("tool=<%s> | the redaction of an error text failed", self.tool_name, exc_info=True)
-            return CUT
+        return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
         """Return a description of a failed call for the model, with the current state of the breaker and the server."""
