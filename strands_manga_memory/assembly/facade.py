@@ -250,7 +250,8 @@ class MangaMemory:
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
-        ready = None if settings else self._prefetched.pop(scope, None)
+        ready = self._prefetched.pop(scope, None)  # also if it is not used, because this agent's turns make it out of date
+        ready = None if settings else ready
         tier = ready[1] if ready else agent_parts.UserTier.load(self._environment, scope)
         manager = None
         if session and own.get("session_manager") is None:
@@ -290,6 +291,9 @@ class MangaMemory:
         """
         check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier())
+
+    def _stored(self, scope: ConversationScope) -> TieredSessionManager:
+        return self.session(of_kind("scope", scope, ConversationScope))
 
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop. The next agent of this conversation is then built without I/O."""
@@ -429,16 +433,16 @@ class MangaMemory:
 
     def history(self, scope: ConversationScope, *, limit: int = 50, after: str | None = None) -> HistoryPage:
         """Return a page of a conversation's log, by default its last messages. See ``TieredSessionManager.history_page``."""
-        return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
+        return self._stored(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
         """Copy the first turns of a conversation to a new session. Return its scope. See ``TieredSessionManager.fork``."""
-        self.session(scope).fork(at_turn, session_id=session_id)
+        self._stored(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
         """Reset a conversation to the end of an earlier turn. See ``TieredSessionManager.rewind``."""
-        self.session(scope).rewind(at_turn)
+        self._stored(scope).rewind(at_turn)
 
     def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:
         """Return an object that turns ended sessions into memories. Without ``model``, summaries are made by rules.

@@ -190,11 +190,28 @@ def test_text_for_a_boolean_is_refused(
     memory.close()
 
 
-def test_what_ends_a_session_takes_its_scope(memory: MangaMemory) -> None:
-    for asked in (memory.finalize, memory.disconnected):
+def test_what_reads_or_ends_a_session_takes_its_scope(memory: MangaMemory) -> None:
+    calls: list[Callable[[Any], object]] = [
+        memory.finalize,
+        memory.disconnected,
+        memory.history,
+        lambda scope: memory.fork(scope, 1, session_id="t"),
+        lambda scope: memory.rewind(scope, 1),
+    ]
+    for call in calls:
         with pytest.raises(ValueError, match="scope must be a ConversationScope, got 's'"):
-            asked("s")  # type: ignore[operator]
+            call("s")
     memory.close()
+
+
+async def test_a_conversation_read_in_advance_is_not_used_after_later_turns(memory: MangaMemory) -> None:
+    """An agent with settings of its own does not use the read conversation, and the agent after it reads it again."""
+    scope = ConversationScope("u", "s")
+    await memory.prefetch(scope)
+    first = memory.agent(ScriptedModel(), scope=scope, flush_every=1, callback_handler=None)
+    await first.invoke_async("hello")
+    assert len(memory.agent(ScriptedModel(), scope=scope, callback_handler=None).messages) == 2
+    await memory.close_async()
 
 
 def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
