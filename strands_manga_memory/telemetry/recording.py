@@ -29,11 +29,28 @@ _T = TypeVar("_T")
 _SCOPE = "strands_manga_memory"
 _MOST_WAITING = 20_000
 _EVERY_SECONDS = 1.0
-_Entry = tuple[Event, int, float | None, Mapping[str, Any], Mapping[str, float], Context | None]
-"""Event, its end in nanoseconds since 1970, duration in seconds, attributes, values by name, and context of its span."""
-
 _Sample = tuple[float, Mapping[str, str]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Entry(NamedTuple):
+    """Recorded event.
+
+    Attributes:
+        event: Kind of the event.
+        end: End of the event in nanoseconds since 1970.
+        seconds: Duration of the event; None without a duration.
+        attributes: Attributes of the event.
+        counts: Values of the event, keyed by name.
+        context: Context whose span becomes the parent of the event's span; None without a parent.
+    """
+
+    event: Event
+    end: int
+    seconds: float | None
+    attributes: Mapping[str, Any]
+    counts: Mapping[str, float]
+    context: Context | None
 
 
 class EventRecorder:
@@ -74,7 +91,8 @@ class EventRecorder:
         """
         if not self.enabled:
             return
-        self._entries.append((event, time.time_ns(), seconds, attributes, counts, _active() if event.has_span else None))
+        context = _active() if event.has_span else None
+        self._entries.append(_Entry(event, time.time_ns(), seconds, attributes, counts, context))
         if not self._has_thread:
             self._has_thread = True
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
@@ -84,7 +102,7 @@ class EventRecorder:
         with self._draining:
             for _ in range(len(self._entries)):
                 try:
-                    self._hand_on(*self._entries.popleft())
+                    self._export(self._entries.popleft())
                 except Exception as error:  # noqa: BLE001 - an exporter's error must not reach an agent
                     logger.debug("error=<%s> | an event was not exported", type(error).__name__)
 
@@ -98,46 +116,38 @@ class EventRecorder:
             time.sleep(_EVERY_SECONDS)
             self.flush()
 
-    def _hand_on(
-        self,
-        event: Event,
-        end: int,
-        seconds: float | None,
-        attributes: Mapping[str, Any],
-        counts: Mapping[str, float],
-        context: Context | None,
-    ) -> None:
+    def _export(self, entry: _Entry) -> None:
+        event, attributes = entry.event, entry.attributes
         name = event.name
         if event is STORE_CALL:
             name = f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"
-        self._totals.setdefault(name, OperationTotals()).add(seconds, attributes, counts)
+        self._totals.setdefault(name, OperationTotals()).add(entry.seconds, attributes, entry.counts)
         labels = {label: attributes[label] for label in event.labels if label in attributes}
-        if event.duration is not None and seconds is not None:
-            _instruments[event.duration.name].record(seconds, labels)
+        if event.duration is not None and entry.seconds is not None:
+            _instruments[event.duration.name].record(entry.seconds, labels)
         for count, metric in event.counts.items():
-            if (value := counts.get(count)) is not None:
+            if (value := entry.counts.get(count)) is not None:
                 instrument = _instruments[metric.name]
                 (instrument.record if metric.buckets else instrument.add)(value, labels)
         if event.has_span and not isinstance(trace.get_tracer_provider(), trace.NoOpTracerProvider):
-            self._span(event, end, seconds or 0.0, {**attributes, **counts}, context)
+            _export_span(entry)
 
-    def _span(self, event: Event, end: int, seconds: float, attributes: dict[str, Any], context: Context | None) -> None:
-        is_store_call = event is STORE_CALL
-        name = (
-            f"{attributes['db.operation.name']} {attributes['db.collection.name']}"
-            if is_store_call
-            else f"manga_memory.{event.name}"
-        )
-        span = trace.get_tracer(_SCOPE).start_span(
-            name,
-            context=Context() if context is None else context,  # the exporting thread's own context must not become the parent
-            kind=trace.SpanKind.CLIENT if is_store_call else trace.SpanKind.INTERNAL,
-            attributes={key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()},
-            start_time=end - int(seconds * 1e9),
-        )
-        if "error.type" in attributes:
-            span.set_status(trace.StatusCode.ERROR)
-        span.end(end)
+
+def _export_span(entry: _Entry) -> None:
+    attributes = {**entry.attributes, **entry.counts}
+    name, kind = f"manga_memory.{entry.event.name}", trace.SpanKind.INTERNAL
+    if entry.event is STORE_CALL:
+        name, kind = f"{attributes['db.operation.name']} {attributes['db.collection.name']}", trace.SpanKind.CLIENT
+    span = trace.get_tracer(_SCOPE).start_span(
+        name,
+        context=entry.context or Context(),  # the exporting thread's own context must not become the parent
+        kind=kind,
+        attributes={key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()},
+        start_time=entry.end - int((entry.seconds or 0.0) * 1e9),
+    )
+    if "error.type" in attributes:
+        span.set_status(trace.StatusCode.ERROR)
+    span.end(entry.end)
 
 
 class Measurement(NamedTuple):
