@@ -87,7 +87,8 @@ class StateCoordinator(Plugin):
         time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to answer.
             Default 3,000.
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
-            are not stopped. The thread of a plain ``def`` tool keeps running. Default 30,000.
+            are not stopped. The thread of a plain ``def`` tool keeps running. An ``async`` tool that ignores its cancellation
+            ends by itself. Default 30,000.
         offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
             ``TOOL_NAMES``. Default True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
