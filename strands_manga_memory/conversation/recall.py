@@ -59,6 +59,7 @@ _HAS_DIGIT = re.compile(r"\d")
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
 """Pattern of a number that many unrelated messages contain, for example in a time or a price."""
 
+_LONG_NUMBER = re.compile(r"\d[\d,.]*\d")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
@@ -254,9 +255,10 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     fit = _spread(scores, found)
     related = {number for number, message in found.items() if _is_related(message, asked)}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
-    for number in [each for each in sorted(found) if _is_correction(each, found, related)]:
-        related.add(number)
-        fit[number] = max(fit[number], fit[number - 2])  # the outdated message must not be quoted alone
+    for number in sorted(found):
+        if (corrected := _corrected(number, found, related)) is not None:
+            related.add(number)
+            fit[number] = max(fit[number], fit[corrected])  # the outdated message must not be quoted alone
     hits = [
         RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
         for number, message in found.items()
@@ -300,15 +302,18 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
     )
 
 
-def _is_correction(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message corrects the user's message before it, whose number is in ``related``."""
-    before, message = found.get(number - 2), found[number]
-    return (
-        before is not None
-        and number - 2 in related
-        and before.speaker == message.speaker == "user"
-        and dialogue_act(message.text, "user") == DialogueAct.CORRECTION
-    )
+def _corrected(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> int | None:
+    """Return the number of the user's earlier message in ``related`` that a message corrects, or None.
+
+    It is the last one with a number that the correction repeats ("13,870, not 14,720"), or else the user's message before it.
+    """
+    text = found[number].text
+    if found[number].speaker != "user" or dialogue_act(text, "user") != DialogueAct.CORRECTION:
+        return None
+    earlier = [each for each in related if each < number and found[each].speaker == "user"]
+    repeated = set(_LONG_NUMBER.findall(text))
+    same = [each for each in earlier if repeated & set(_LONG_NUMBER.findall(found[each].text))]
+    return max(same, default=number - 2 if number - 2 in earlier else None)
 
 
 def _questions_first(

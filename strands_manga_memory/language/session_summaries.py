@@ -139,7 +139,7 @@ class RuleSessionSummarizer:
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(text for role, text in lines if role == "user")
-        text = truncate_to_tokens(_summary_text(lines), max_tokens)
+        text = _summary_text(lines, max_tokens)
         return SessionSummary(
             text=text,
             topics=tuple(topics),
@@ -150,8 +150,8 @@ class RuleSessionSummarizer:
         )
 
 
-def _summary_text(lines: Sequence[Line]) -> str:
-    """Return a text that quotes the two most specific requests of the user, and the answer to the last of them.
+def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
+    """Return a text that quotes the two most specific requests of the user, and the answer to the last of them, if they fit.
 
     Sentences that state a preference are left out, because the summary has a field for these.
     """
@@ -165,17 +165,25 @@ def _summary_text(lines: Sequence[Line]) -> str:
     requests = [(at, each) for at, each in said if _is_question(each) or not extract_preferences([each])] or said
     if not requests:
         return "A short exchange without a request."
-    best = sorted(requests, key=lambda request: information_weight(request[1]) + _is_question(request[1]))[-2:]
-    (_, first), (last_at, last) = min(best), max(best)
-    role, text = next(iter(lines[last_at + 1 :]), ("", ""))
+    best = sorted(requests, key=lambda request: information_weight(request[1]) + _is_question(request[1]))
+    chosen = sorted(best[-2:])
+    role, text = next(iter(lines[chosen[-1][0] + 1 :]), ("", ""))
     answer = _quote(_telling_sentence(text)) if role == "assistant" and _says_something(text, role) else ""
-    first, last = map(_quote, (first, last))
-    if not first.isascii() and _KANA.search(first):
-        first, last, answer = (each.translate(_INNER_QUOTES) for each in (first, last, answer))
-        asked = f"ユーザーは「{first}」、また「{last}」と言った。" if last != first else f"ユーザーは「{first}」と言った。"
-        return f"{asked}回答は「{answer}」。" if answer else asked
-    asked = f'The user said "{first}" and later "{last}".' if last != first else f'The user said "{first}".'
-    return f'{asked} The answer was "{answer}".' if answer else asked
+    quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
+    variants = [_quoting(quotes, answer), _quoting(quotes[-1:], answer), _quoting(quotes[-1:], "")]
+    return next(
+        (each for each in variants if estimate_tokens(each) <= max_tokens), truncate_to_tokens(variants[-1], max_tokens)
+    )
+
+
+def _quoting(requests: Sequence[str], answer: str) -> str:
+    """Return one or two requests and an answer, which may be empty, as sentences in the language of the requests."""
+    if _KANA.search(requests[0]):
+        *first, last = (each.translate(_INNER_QUOTES) for each in requests)
+        asked = "".join(f"「{each}」、また" for each in first)
+        return f"ユーザーは{asked}「{last}」と言った。" + (f"回答は「{answer.translate(_INNER_QUOTES)}」。" if answer else "")
+    asked = " and later ".join(f'"{each}"' for each in requests)
+    return f"The user said {asked}." + (f' The answer was "{answer}".' if answer else "")
 
 
 def _telling_sentence(answer: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,6 +88,7 @@ PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
 """Number of sessions within this many days that make their common topic a behavioral pattern."""
 
 _PASSAGE_CHARACTERS = 2_000
+_NUMBER = re.compile(r"\d[\d,.]*\d")
 _UTTERANCE_CHARACTERS = 20_000
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
@@ -396,7 +398,8 @@ def _summary_id(transcript: Transcript) -> str:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Return one text for each turn, with the words of the user and the assistant, without turns of small talk.
 
-    A turn in which the user corrects the turn before follows it in the same text, so that no outdated value is recalled alone.
+    A turn in which the user corrects an earlier turn is in the same text, so that no outdated value is recalled alone. The
+    corrected turn is the last one with a number that the correction repeats, or else the turn before.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -405,8 +408,14 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
         if acts and acts <= SMALL_TALK_ACTS:
             continue
         text = "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
-        if DialogueAct.CORRECTION in acts and passages and len(passages[-1]) + len(text) < _PASSAGE_CHARACTERS:
-            passages[-1] += f"\n{text}"
+        at = -1
+        if DialogueAct.CORRECTION in acts:
+            numbers = set(_NUMBER.findall(text))
+            at = next(
+                (at for at in reversed(range(len(passages))) if numbers & set(_NUMBER.findall(passages[at]))), len(passages) - 1
+            )
+        if at >= 0 and len(passages[at]) + len(text) < _PASSAGE_CHARACTERS:
+            passages[at] += f"\n{text}"
         else:
             passages.append(text)
     return passages

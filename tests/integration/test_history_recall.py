@@ -160,9 +160,15 @@ def test_a_quoted_message_is_followed_by_its_correction() -> None:
     agent("hello")
     agent("My budget for the trip is 40 pounds, no more.")
     agent("Actually make that 60, I just got paid.")
+    agent("出張の新幹線代は14,720円です。")
+    agent("Which platform is it?")
+    agent("あ、間違えました。14,720円じゃなくて13,870円です。")
     talk(agent)
     agent("What is the budget for my trip?")
     assert re.search(r"is 40 pounds, no more\.\n(.*\n)?\[user .*\] Actually make that 60", quoted(agent))
+    agent("新幹線代はいくらでしたっけ?")
+    assert "14,720円です。" in quoted(agent)
+    assert "13,870円です。" in quoted(agent)
 
 
 def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:

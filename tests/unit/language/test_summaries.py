@@ -241,6 +241,17 @@ def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
     )
 
 
+def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
+    lines = [
+        ("user", "先週の出張の新幹線代が14,720円なんですが、領収書を無くしてしまいました。"),
+        ("assistant", "再発行をお願いします。"),
+        ("user", "あ、間違えました。14,720円じゃなくて13,870円です。"),
+        ("assistant", "13,870円ですね。"),
+    ]
+    text = RuleSessionSummarizer()(lines, max_tokens=60).text
+    assert text == "ユーザーは「14,720円じゃなくて13,870円です」と言った。回答は「13,870円ですね」。"
+
+
 def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
     lines = [
         ("user", "I'm Alex. The look is great, I'll take volume 3 of it."),
