@@ -330,14 +330,6 @@ def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Pa
     memory.close()
 
 
-def test_kwargs_stand_beside_the_agents_own(memory: MangaMemory) -> None:
-    kwargs = memory.agent_kwargs(user_id="u", session_id="s", recall=True, plugins=[Mine()])
-    agent = Agent(model=ScriptedModel(), agent_id="x", hooks=[], callback_handler=None, **kwargs)
-    assert agent.agent_id == "x"
-    assert "mine" in agent._plugin_registry._plugins
-    memory.close()
-
-
 def test_it_closes_itself_and_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with MangaMemory.open(durable="sqlite:///a.sqlite3") as memory:

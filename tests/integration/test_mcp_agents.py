@@ -483,11 +483,6 @@ def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
 
 
 def test_what_cannot_be_guarded_is_refused() -> None:
-    guarded = guard_tool(add)
-    with pytest.raises(ValueError, match="guarded already"):
-        guard_tool(guarded)
-    with pytest.raises(ValueError, match="must be a value that Agent"):
-        guard_tool(print)
     with pytest.raises(ValueError, match="must be an MCPClient"):
         GuardedMCPTools(object())  # type: ignore[arg-type]
     client = MCPClient(url="http://127.0.0.1:9/mcp")

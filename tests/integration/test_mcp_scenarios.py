@@ -282,20 +282,6 @@ async def test_a_tool_that_kills_its_server_leaves_the_others_usable(mortal: tup
     assert (await _recovered(shop)).text == "ok 5"
 
 
-@pytest.mark.parametrize("line", mcp_servers.LINES)
-async def test_a_server_restarted_on_the_same_port_between_calls_works_after_one_call_at_most(line: str) -> None:
-    with mcp_servers.mortal(line, "http") as (client, server):
-        shop = Shop(GuardedMCPTools(client, policy()))
-        shop.guarded.supervisor._backoff = 0.05
-        assert server is not None
-        await shop.call("ok")
-        server.kill()
-        server.start()
-        first = await shop.call("ok")
-        assert first.status == "success" or first.code == "server_unavailable"
-        assert (await _recovered(shop)).text == "ok 5"
-
-
 @pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
 async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(mortal: tuple[Shop, Any]) -> None:
     shop, server = mortal

@@ -177,16 +177,6 @@ def test_deleting_what_is_not_there(stores: Stores) -> None:
     assert stores.manager().exists()
 
 
-def test_deleted_and_recreated_many_times(stores: Stores) -> None:
-    live = stores.agent(flush_every=1)
-    for number in range(5):
-        live(f"life {number}")
-        live._session_manager.flush()
-        assert texts(stores.manager().history()) == [f"life {number}", "ok"]
-        live._session_manager.delete_session()
-    assert not stores.manager().exists()
-
-
 @pytest.mark.parametrize("down", ["hot", "durable"])
 def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str) -> None:
     both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)

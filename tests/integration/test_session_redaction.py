@@ -15,7 +15,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
-from tests.unit.session.support import Stores, agent, everything_stored, open_stores, same, texts, tool_use, user
+from tests.unit.session.support import Stores, everything_stored, open_stores, same, texts, tool_use, user
 
 SECRET = "4111 1111 1111 1111"
 REDACTED = "[redacted by the guardrail]"
@@ -303,12 +303,3 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores,
     else:
         manager.redact_latest_message(redacted, live)
     check_gone(both, live)
-
-
-def test_redaction_by_hand_between_turns(stores: Stores) -> None:
-    """Anyone may call it for the latest message, as Strands does."""
-    live = agent(stores.manager(flush_every=1))
-    live(f"my card is {SECRET}")
-    live.messages[-2]["content"] = [{"text": REDACTED}]
-    live._session_manager.redact_latest_message(live.messages[-2], live)
-    check_gone(stores, live)

@@ -249,16 +249,3 @@ def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, sto
     answer = sent[2]["content"][0]["toolResult"]
     assert (answer["toolUseId"], answer["status"]) == ("t", "success" if late else "error")
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
-
-
-def test_a_tool_call_that_somebody_put_into_the_middle_of_a_history_is_answered_in_requests(both: Stores) -> None:
-    live = both.agent()
-    live("one")
-    live.messages.insert(1, assistant(tool_use("gone", "find", title="x")))
-    live._session_manager.flush()
-    restored = both.agent()
-    assert texts(restored.messages) == ["one", "toolUse", "ok"]
-    restored("two")
-    check(both, restored)
-    assert restored.model.requests[-1].messages[2]["content"][0]["toolResult"]["toolUseId"] == "gone"
-    assert texts(both.manager().history()) == ["one", "ok", "two", "ok"]

@@ -164,16 +164,6 @@ def test_a_return_within_the_session_takes_it_up_again(timed: Timed) -> None:
     assert timed.record.expires_in == 1800
 
 
-def test_an_expired_hot_copy_that_is_still_there_is_taken_up(timed: Timed) -> None:
-    live = timed.agent()
-    live("one")
-    timed.clock.advance(1801)
-    again = timed.agent()
-    assert same(again.messages, live.messages)
-    again("two")
-    assert same(timed.agent().messages, again.messages)
-
-
 @pytest.mark.parametrize("is_back", [True, False])
 def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(timed: Timed, is_back: bool) -> None:
     """The durable tier was down all the while; the session is over when its time is, not with the hot tier's time to live."""
@@ -285,16 +275,6 @@ def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
     assert fresh.messages == []
     fresh("new")
     assert texts(stores.manager().history()) == ["new", "ok"]
-
-
-def test_a_live_agent_goes_on_after_its_hot_copy_is_gone(timed: Timed) -> None:
-    live = timed.agent()
-    for number in range(3):
-        live(f"question {number}")
-        timed.clock.advance(3 * 3600)
-    live._session_manager.flush()
-    assert same(timed.agent().messages, live.messages)
-    assert len(list(timed.manager().history())) == 6
 
 
 def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
