@@ -174,7 +174,13 @@ class Goal(GoalRecord):
                 yield f"{title}: {'; '.join(items)}"
 
     def archived(self, status: GoalStatus, outcome: str, *, failed_kept: int) -> GoalArchive:
-        """Return the archive record of the goal, with its final status, its outcome and its last failed subtasks."""
+        """Return the archive record of the goal.
+
+        Args:
+            status: Final status of the goal.
+            outcome: Outcome of the goal. If it is empty, the findings are used.
+            failed_kept: Number of the last failed subtasks in the record.
+        """
         themes: dict[str, dict[str, int]] = {}
         for subtask in self.subtasks.values():
             counts = themes.setdefault(subtask.theme, {})

@@ -127,10 +127,14 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Take the values of ``other``, and apply the differences between ``base`` and this layer to them.
+        """Merge the values of another agent's layer into this layer.
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If both changed a field with none of
-        these types, this layer's value is used.
+        Mappings are merged by key, tuples by item, and increases of counts are added. If both agents changed a field of another
+        type, this layer's value stays.
+
+        Args:
+            base: Values that both agents had before their changes.
+            other: Current values of the other agent's layer.
         """
         if other != base:
             mine = self.values()
@@ -292,7 +296,7 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """If a session manager replaced ``agent.state``, read it, and apply this store's changes since the last turn to it."""
+        """If a session manager replaced ``agent.state``, read it, and merge the changes since the last turn into it."""
         with self.lock:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
@@ -359,7 +363,12 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Note that the session now has the values ``shared``, and that this agent has merged the session's ``revision``."""
+        """Remember the layers of the session, as the base of the next merge.
+
+        Args:
+            shared: Values of the layers that the session now has, keyed by ``Layer.KEY``. Other layers are unchanged.
+            revision: Revision of the session's layers that this agent now has.
+        """
         with self.lock:
             for kind, entry in self._entries.items():
                 entry.shared = shared.get(kind.KEY, entry.shared)

@@ -188,10 +188,9 @@ class TaskState:
         self.budget_ms = budget_ms
         self.timed_out: set[str] = set()
         self.loops = 0
-        self.clear()
+        self._clear()
 
-    def clear(self) -> None:
-        """Delete the steps and the findings."""
+    def _clear(self) -> None:
         self._started_at: float | None = None
         self._paused_at: float | None = None
         self._undo: dict[str, Callable[[], object]] = {}
@@ -207,7 +206,7 @@ class TaskState:
     def begin(self) -> None:
         """Begin a task, and delete the steps and the findings of the previous task."""
         with self._lock:
-            self.clear()
+            self._clear()
             self._started_at = self._clock()
 
     def pause(self) -> None:
