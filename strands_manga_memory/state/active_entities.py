@@ -147,7 +147,9 @@ class EntityLayer(Layer):
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
         """Set the active entities to those that a message named, type by type. Prices and quantities are left out."""
         named = list(filter(is_referent, found))
-        turn = self._turn if named else 0
+        if not named:
+            return
+        turn = self._turn
         entities = [
             ActiveEntity(
                 type=each.type,
@@ -176,8 +178,7 @@ class EntityLayer(Layer):
             _replace(groups, type_, new, by_user=by_user)
         while len(groups) > MOST_TYPES:
             del groups[min(groups, key=lambda name: max(each.turn for each in groups[name]))]
-        if named:
-            self.groups = groups
+        self.groups = groups
 
     def remove_source(self, message: str) -> None:
         """Remove the entities that the message with the ``tracking_id`` ``message`` named."""

@@ -227,8 +227,8 @@ class ConversationLayer(Layer):
             yield "Missing: " + "; ".join(
                 f"{slot.name} ({escape_line(' / '.join(slot.allowed))})" if slot.allowed else slot.name for slot in missing
             )
-        if self.next_request:
-            yield escape_line(self.next_request, 220)
+        if request := self.next_request:
+            yield escape_line(request, 220)
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent, and the agent that serves the intent (None: unchanged).
