@@ -54,6 +54,7 @@ from strands_manga_memory.memory.records import (
     Retention,
     content_id,
     episode_id,
+    parts_of,
     question_record,
     skip_unreadable,
     summary_id,
@@ -144,7 +145,7 @@ class MemoryKeeper:
         self._keep_episodes(user, id_, transcript, stored)
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         if stated := stated_in(transcript, by_model):
-            user.log.apply(PreferenceChange(statements=stated), guard=erased)
+            user.log.apply(PreferenceChange(statements=stated))
         loaded = partition.load_context()
         self._keep_patterns(user, loaded)
         if loaded.uses:
@@ -292,10 +293,11 @@ class MemoryKeeper:
     def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:
         at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
         after = user.deleted_at(episode_id(id_, 0))
-        parts = list(_chunks(passages_of([each for each in transcript.utterances if each.at > after])))
-        for number, passages in enumerate(parts):
+        passages = passages_of([each for each in transcript.utterances if each.at > after])
+        parts = list(parts_of(passages, lambda each: len(each.encode("utf-8", "replace")) + 8, _EPISODE_BYTES))
+        for number, part in enumerate(parts):
             metadata = {
-                "passages": passages,
+                "passages": part,
                 "session_id": transcript.session_id,
                 "topics": summary.metadata["topics"],
                 "ended_at": at,
@@ -470,17 +472,3 @@ def _without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -
             continue
         cleaned.append(replace(utterance, text=text))
     return replace(transcript, utterances=tuple(cleaned))
-
-
-def _chunks(passages: Sequence[str]) -> Iterable[list[str]]:
-    chunk: list[str] = []
-    size = 0
-    for passage in passages:
-        length = len(passage.encode("utf-8", "replace")) + 8
-        if chunk and size + length > _EPISODE_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(passage)
-        size += length
-    if chunk:
-        yield chunk

@@ -12,9 +12,9 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
@@ -199,19 +199,15 @@ room for session summaries and open questions. The last range ends with the list
 _MOST_LATEST = 64
 """Most facts and feedback that searches read. Their ids do not sort by time, so an item lists the latest."""
 
-_RECENT = (
-    _Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),
-    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST, SHOWN_ATTRIBUTES),
-)
-"""Ranges of sort keys that searches read. If the list of the latest is full, the listed items replace the second range."""
+_RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
+"""Range of sort keys that searches read, besides the latest facts and feedback."""
 
 _MOST_RECALLED = 128
 _RECALLED = (
     _Range(*type_range(MemoryType.PATTERN), 24),
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.PREFERENCE}$", _MOST_RECALLED),
-    _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST),
 )
-"""Ranges of sort keys that a recall of all types reads. If the list of the latest is full, it replaces the last range."""
+"""Ranges of sort keys that a recall of all types reads, besides the latest facts and feedback."""
 
 
 class UserPartition:
@@ -258,46 +254,37 @@ class UserPartition:
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read more memories for searches: the latest messages of sessions, behavioral patterns, facts and feedback.
 
-        At most 152 records are read, usually 88 in two requests. ``latest`` lists the ids of the latest facts and feedback.
-        Raises the errors of ``load``.
+        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
+        errors of ``load``.
         """
-        is_full = len(latest) >= _MOST_LATEST
-        return self._load_with(latest, _RECENT[:1] if is_full else _RECENT, is_full=is_full)
+        return self._load(_RECENT, latest, are_all=len(latest) < _MOST_LATEST)
 
     def load_latest(self, type_: str | None) -> PartitionContent:
         """Read the latest memories for a recall, of the type ``type_``, or of most types if it is None.
 
-        None leaves out messages, open questions and weekly summaries. At most 280 records are read, usually 216 in four
-        requests. Raises the errors of ``load``.
+        None leaves out messages, open questions and weekly summaries. At most 216 records are read, in four requests. Raises
+        the errors of ``load``.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
-        latest = marks.latest if type_ in (None, MemoryType.FACT, MemoryType.FEEDBACK) else []
-        is_listed = len(latest) >= _MOST_LATEST
-        if type_ is None:
-            ranges: Sequence[_Range] = _RECALLED[:2] if is_listed else _RECALLED
-        else:
+        ranges: Sequence[_Range] = _RECALLED
+        latest = marks.latest
+        if type_ is not None:
+            is_listed = type_ in (MemoryType.FACT, MemoryType.FEEDBACK)
             ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
-        loaded = self._load_with(latest, ranges, is_full=is_listed)
+            latest = [id_ for id_ in latest if id_.startswith(f"{type_}#")]
+        loaded = self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST)
         loaded.uses = marks.uses
         return loaded
-
-    def _load_with(self, latest: Sequence[str], ranges: Iterable[_Range], *, is_full: bool) -> PartitionContent:
-        """Read ranges and the latest facts. Without ``is_full``, a range has these, unless it reached its limit."""
-        if is_full:
-            return self._load(ranges, latest, are_latest=True)
-        loaded = self._load(ranges)
-        missing = [id_ for id_ in latest if id_ not in loaded.records] if loaded.is_partial else []
-        return loaded.joined(self._load((), missing)) if missing else loaded
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with these ids, and all preferences if wanted. Raises the errors of ``load``."""
         return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
 
-    def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_latest: bool = False) -> PartitionContent:
-        """Read ranges and single records. ``are_latest`` is true if ``ids`` are those of the latest facts and feedback."""
+    def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True) -> PartitionContent:
+        """Read ranges and single records. ``are_all`` is false if ``ids`` are the latest of more facts and feedback."""
         loaded, used, sealed = PartitionContent(), Uses(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
-        groups = [(list(items.values()), are_latest)]
+        groups = [(list(items.values()), not are_all)]
         for each in ranges:
             found = list(each.read(self.table, self.owner.partition))
             groups.append((found, len(found) == each.limit))
@@ -376,7 +363,7 @@ class UserPartition:
             if wanted is None or wanted is alive:
                 return (alive,)
             version = 1 if stored is None else stored.version + 1
-            wanted = MemoryRecord(**{**_fields(wanted), "version": version})
+            wanted = replace(wanted, version=version)
             if self._written(self.item_of(wanted), unchanged(item), guard):
                 return (wanted,)
             if not isinstance(guard, str) and self.erased() != guard:
@@ -424,13 +411,12 @@ class UserPartition:
             return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
         return id_
 
-    def note_latest(self, memory_id: str) -> None:
-        """Put a fact or feedback first in the list of the latest ones."""
+    def note_latest(self, *memory_ids: str) -> None:
+        """Put facts or feedback first in the list of the latest ones. Searches read the listed memories."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
-            known = [] if item is None else _latest_of(item)
-            ids = [memory_id, *(id_ for id_ in known if id_ != memory_id)][:_MOST_LATEST]
+            ids = list(dict.fromkeys([*memory_ids, *([] if item is None else _latest_of(item))]))[:_MOST_LATEST]
             listed = {"user_id": self.owner.partition, "memory_id": LATEST, "latest": ids, "version": uuid.uuid4().hex}
             return self.table.put(listed, when=unchanged(item)) or None
 
@@ -562,7 +548,3 @@ def unchanged(item: Item | None) -> Condition:
 def _latest_of(item: Item) -> list[str]:
     found = item.get("latest")
     return [id_ for id_ in found if isinstance(id_, str)] if isinstance(found, list) else []
-
-
-def _fields(record: MemoryRecord) -> Mapping[str, Any]:
-    return {name: getattr(record, name) for name in MemoryRecord.__dataclass_fields__}

@@ -353,9 +353,7 @@ class UserContext(Plugin):
     @property
     def shown_text(self) -> str:
         """Text about the user in the last request to the model."""
-        found: object = self._found_in_turn[1]
-        lines = found if isinstance(found, list) else [found]
-        return "\n".join(map(str, [*self._other_texts(), *lines]))
+        return "\n".join([*self._other_texts(), *self._found_in_turn[1]])
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories that this process has read at session start or added since."""
@@ -414,8 +412,7 @@ class UserContext(Plugin):
 
         Pass this method as ``MemoryManager(injection={"query": ...})``. Text that plugins added to the request is left out.
         """
-        agent = self._agent() if self._agent is not None else None
-        return user_query(context.messages if agent is None else agent.messages)
+        return user_query(context.messages if self.agent is None else self.agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
         """Return a title and one line for each search result to add to a request, or an empty list.

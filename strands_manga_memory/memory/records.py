@@ -9,18 +9,20 @@ import hashlib
 import logging
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
 from strands_manga_memory.stores.encoding.values import is_json
 from strands_manga_memory.stores.table import Item
+
+_Value = TypeVar("_Value")
 
 DAY = 86_400.0
 """Seconds per day."""
@@ -393,6 +395,21 @@ def place_of(owner: Owner, memory_id: str) -> str:
 def episode_id(summary_id: str, part: int) -> str:
     """Return the id of part number ``part`` of a session's stored messages, given the id of the session's summary."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
+
+
+def parts_of(values: Iterable[_Value], size_of: Callable[[_Value], int], most: int) -> Iterator[list[_Value]]:
+    """Split values into lists with at most ``most`` bytes, as counted by ``size_of``. A larger value is a list of its own."""
+    part: list[_Value] = []
+    size = 0
+    for value in values:
+        length = size_of(value)
+        if part and size + length > most:
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += length
+    if part:
+        yield part
 
 
 @dataclass

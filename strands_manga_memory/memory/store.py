@@ -470,12 +470,12 @@ class UserMemoryStore(MemoryStore):
             fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
             return first.changed(**fields, expires_at=rule.expires_at(now))
 
+        if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
+            self.partition.note_latest(id_)  # before the memory is stored, so that no stored memory is missing in the list
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             self._keep_questions(record)
-        if record.type in (MemoryType.FACT, MemoryType.FEEDBACK):
-            self.partition.note_latest(id_)
         self.preference_log.renew()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import zlib
-from array import array
-from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,89 +14,56 @@ from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.memory.memory_search import texts_of
 from strands_manga_memory.memory.partition import MOST_PREFERENCES, PartitionContent, UserPartition, not_erased_since, unchanged
-from strands_manga_memory.memory.records import CHANGES, DAY, INTERNAL, MemoryRecord, MemoryType, place_of
+from strands_manga_memory.memory.records import CHANGES, DAY, INTERNAL, MemoryRecord, MemoryType, parts_of, place_of
 from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.table import Item, Write
+from strands_manga_memory.stores.table import Write
 
 logger = logging.getLogger(__name__)
 
 _WORDS = f"{INTERNAL}words#"
 _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
-_MOST_PARTS, _MOST_BYTES = 8, 250_000
+_MOST_PARTS, _MOST_BYTES = 8, 350_000
 """Most items of a list, and most bytes of an item. A DynamoDB item has at most 400 KB."""
 _MOST_FOUND = 64
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Words of some memories, in a form that is fast to search.
+class _ListedMemory:
+    """Memory in a word list: its id, its importance, and the checksums of its words."""
 
-    Attributes:
-        ids: Ids of the memories, the latest first.
-        importances: Importance of each memory, from 0 to 255.
-        words: Sorted checksums of the words of all memories. A word of several memories is repeated, once for each memory.
-        positions: For each element of ``words``, the position in ``ids`` of its memory.
-    """
-
-    ids: Sequence[str]
-    importances: bytes
-    words: array[int]
-    positions: array[int]
+    id: str
+    importance: float
+    words: Collection[int]
 
     @classmethod
-    def of(cls, memories: Sequence[tuple[MemoryRecord, Collection[int]]]) -> _Part:
-        pairs = sorted((word, at) for at, (_, words) in enumerate(memories) for word in words)
-        words, positions = array("I", [word for word, _ in pairs]), array("I", [at for _, at in pairs])
-        ids = [record.memory_id for record, _ in memories]
-        return cls(ids, bytes(round(255 * record.importance) for record, _ in memories), words, positions)
-
-    def ids_with(self, word: int) -> list[str]:
-        first, last = bisect_left(self.words, word), bisect_right(self.words, word)
-        return [self.ids[at] for at in self.positions[first:last]]
+    def of(cls, record: MemoryRecord) -> _ListedMemory:
+        words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
+        return cls(record.memory_id, record.importance, words)
 
 
 @dataclass(frozen=True)
 class WordList:
-    """Words of a user's memories, without the preferences, as of the time ``made_at`` in seconds since 1970."""
+    """Words of a user's memories, without the preferences, as of the time ``made_at`` in seconds since 1970.
+
+    The latest of the ``memories`` come first.
+    """
 
     made_at: float
-    parts: Sequence[_Part]
-
-    @classmethod
-    def of(cls, records: Iterable[MemoryRecord], made_at: float) -> WordList:
-        """Make the list. If it would exceed 2 MB, only the latest memories are listed."""
-        parts: list[list[tuple[MemoryRecord, Collection[int]]]] = [[]]
-        size = 0
-        for record in sorted(records, key=lambda record: record.updated_at, reverse=True):
-            if record.type == MemoryType.PREFERENCE:
-                continue
-            words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
-            added = len(record.memory_id.encode()) + 8 * len(words)
-            if size + added > _MOST_BYTES and parts[-1]:
-                if len(parts) == _MOST_PARTS:
-                    break
-                parts.append([])
-                size = 0
-            size += added
-            parts[-1].append((record, words))
-        return cls(made_at, [_Part.of(part) for part in parts])
+    memories: Sequence[_ListedMemory]
 
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the memories with one of the terms. Those with more and rarer terms come first."""
-        scores: dict[str, float] = {}
-        for term in sorted(terms):
-            word = _checksum(term)
-            ids = [id_ for part in self.parts for id_ in part.ids_with(word)]
-            for id_ in ids:
-                scores[id_] = scores.get(id_, 0.0) + 1 / math.log2(1 + len(ids))
+        wanted = set(map(_checksum, terms))
+        shared = {each.id: found for each in self.memories if (found := wanted.intersection(each.words))}
+        counts = Counter(itertools.chain.from_iterable(shared.values()))
+        scores = {id_: sum(1 / math.log2(1 + counts[word]) for word in sorted(found)) for id_, found in shared.items()}
         return sorted(scores, key=lambda id_: -scores[id_])
 
     def by_importance(self, types: Collection[str]) -> list[str]:
         """Return the ids of all listed memories of some types, sorted by importance and then by time, the latest first."""
-        found = [pair for part in self.parts for pair in zip(part.importances, part.ids, strict=True)]
-        found.sort(key=lambda pair: -pair[0])
-        return [id_ for _, id_ in found if id_.partition("#")[0] in types]
+        found = [each for each in self.memories if each.id.partition("#")[0] in types]
+        return [each.id for each in sorted(found, key=lambda each: -each.importance)]
 
 
 class OlderMemories:
@@ -153,18 +120,22 @@ class OlderMemories:
 
     def _read(self) -> WordList | None:
         """Return the stored list. None if it is missing, damaged or incomplete."""
-        owner = self._partition.owner
-        items = list(self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"))
+        owner, parts = self._partition.owner, list[tuple[float, int]]()
+        memories: list[_ListedMemory] = []
         try:
-            rows = [self._opened(item) for item in items]
+            for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
+                place = place_of(owner, str(item["memory_id"]))
+                with trusted(place):
+                    made_at, count, rows = self._codec.decode(item["data"], place)
+                    parts.append((float(made_at), int(count)))
+                    memories += [_ListedMemory(str(id_), float(importance), set(words)) for id_, importance, words in rows]
         except CorruptRecordError:
             return None
-        made_at = max((row[0] for row in rows), default=0.0)
-        parts = [part for at, number, part in rows if at == made_at]
-        return WordList(made_at, parts) if rows and len(parts) == rows[0][1] else None
+        # The parts of a list are stored in one transaction, so all have the same time, unless an earlier list had more parts.
+        return WordList(parts[0][0], memories) if parts and parts == [parts[0]] * parts[0][1] else None
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, and return them and the list of their words.
+        """Read all memories, and return them and the list of their words. If it would exceed 2.8 MB, it lacks the oldest.
 
         The list is also stored, unless the user's memories change or are erased meanwhile, or the store fails. The record
         ``CHANGES`` shows this: each change of memories writes the record, and an erasure deletes it before the memories.
@@ -174,37 +145,23 @@ class OlderMemories:
         changed, erased = table.get(*changes), partition.erased()
         made_at = partition.clock()
         loaded = partition.load()
-        words = WordList.of(loaded.records.values(), made_at)
-        writes = [Write(item=self._item(words, number)) for number in range(len(words.parts))]
+        listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
+        listed.sort(key=lambda record: record.updated_at, reverse=True)
+        split = parts_of(map(_ListedMemory.of, listed), lambda each: len(each.id.encode()) + 11 * len(each.words), _MOST_BYTES)
+        parts = list(itertools.islice(split, _MOST_PARTS)) or [[]]
+        writes = []
+        for number, part in enumerate(parts):
+            id_, rows = f"{_WORDS}{number}", [[each.id, each.importance, sorted(each.words)] for each in part]
+            data = self._codec.encode([made_at, len(parts), rows], place_of(owner, id_))
+            item = {"user_id": owner.partition, "memory_id": id_, "data": data, "expires_at": int(made_at + _SECONDS)}
+            writes.append(Write(item=item))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
             if changed is not None:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
-        return loaded, words
-
-    def _item(self, words: WordList, number: int) -> Item:
-        owner, part, id_ = self._partition.owner, words.parts[number], f"{_WORDS}{number}"
-        body = [words.made_at, len(words.parts), part.ids, part.importances, part.words.tobytes(), part.positions.tobytes()]
-        data = self._codec.encode(body, place_of(owner, id_))
-        return {
-            "user_id": owner.partition,
-            "memory_id": id_,
-            "data": data,
-            "expires_at": int(words.made_at + _SECONDS),
-        }
-
-    def _opened(self, item: Item) -> tuple[float, int, _Part]:
-        place = place_of(self._partition.owner, str(item["memory_id"]))
-        with trusted(place):
-            made_at, count, ids, importances, words, positions = self._codec.decode(item["data"], place)
-            part = _Part(list(map(str, ids)), importances, array("I", words), array("I", positions))
-            if not isinstance(importances, bytes) or len(importances) != len(part.ids):
-                raise ValueError("a list must have one importance for each memory")
-            if len(part.words) != len(part.positions) or max(part.positions, default=-1) >= len(part.ids):
-                raise ValueError("the words and the positions of a list must belong together")
-            return float(made_at), int(count), part
+        return loaded, WordList(made_at, [each for part in parts for each in part])
 
 
 def _checksum(term: str) -> int:

@@ -174,7 +174,7 @@ class HotProfile:
         *,
         statements: Sequence[Statement] = (),
         removals: Sequence[Removal] = (),
-        before: str | None = "",
+        before: str = "",
         revision: str = "",
         is_removal: bool = False,
         drops_context: bool = False,
@@ -187,7 +187,7 @@ class HotProfile:
             statements: New statements. Live agents add them to their context.
             removals: Deletions of preferences and retractions of messages. They also delete statements that are older than
                 the removal but that another device writes later.
-            before: Revision of the preference log before the change, or None if other changes came between its parts.
+            before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether other data was removed. After any removal, agents must not use an ``AgentContext`` read before.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.

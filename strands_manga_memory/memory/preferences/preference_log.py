@@ -121,15 +121,10 @@ class PreferenceLog:
         logged, _, erased = self._read(statements)
         return logged.admit(statements), erased
 
-    def apply(self, change: PreferenceChange, *, guard: Item | str | None = "") -> Mapping[str, MemoryRecord | None]:
+    def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to new sessions and live agents.
 
         Statements that were deleted, retracted, or stated before an erasure are left out.
-
-        Args:
-            change: The change.
-            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
-                nothing is written. By default, erasures are not checked.
 
         Returns:
             The changed preference records, keyed by id. None means that the record was deleted.
@@ -137,27 +132,21 @@ class PreferenceLog:
         if any(removal.message for removal in change.removals):
             # Before the write, too: no agent may show the statements, even if the table is unavailable.
             self._publish(removals=change.removals)
-        return self._store(change, guard)
+        return self._store(change)
 
-    def _store(self, change: PreferenceChange, guard: Item | str | None) -> Mapping[str, MemoryRecord | None]:
+    def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         changed: dict[str, MemoryRecord | None] = {}
-        before: str | None = None
-        revision: str | None = None
         for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
             part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
             records, revisions = repeat_until_written(
-                lambda part=part: self._attempt(part, guard),  # type: ignore[misc]
+                lambda part=part: self._attempt(part),  # type: ignore[misc]
                 record=place_of(self._partition.owner, CHANGES),
             )
             changed |= records
             if revisions is not None:
-                read, written = revisions
-                # After a change by another process between two parts, no revision is the one before this change.
-                before = read if revision is None else before if read == revision else None
-                revision = written
-        if revision is not None:
-            stated = None if change.record is None else self._base(change.record)
-            self._publish(statements=[stated] if stated else [], removals=change.removals, before=before, revision=revision)
+                before, revision = revisions
+                stated = None if change.record is None else self._base(change.record)
+                self._publish(statements=[stated] if stated else [], removals=change.removals, before=before, revision=revision)
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
@@ -170,7 +159,7 @@ class PreferenceLog:
         def attempt() -> None:
             with logged_errors(logger, "failed to store preferences"):
                 try:
-                    self._store(change, "")
+                    self._store(change)
                 except StoreError as error:
                     logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
                     again = min(_LONGEST_WAIT, 2 * wait)
@@ -206,9 +195,7 @@ class PreferenceLog:
         found = self._partition.table.batch_get(keys)
         return found.get(keys[0]), found.get(keys[1])
 
-    def _attempt(
-        self, change: PreferenceChange, guard: Item | str | None
-    ) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
+    def _attempt(self, change: PreferenceChange) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
         """Write a change in one transaction if the log has not changed meanwhile. Return None after a conflict.
 
         Otherwise, return the changed records and the log's revisions before and after, or None if there is nothing to write.
@@ -216,7 +203,7 @@ class PreferenceLog:
         table, owner = self._partition.table, self._partition.owner
         logged, item, erased = self._read(change.statements)
         after = logged.after(change)
-        if after is None or not (isinstance(guard, str) or erased == guard):
+        if after is None:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
         writes = [Write(item={**self._item(after), "version": _version(item) + 1}, when=unchanged(item))]

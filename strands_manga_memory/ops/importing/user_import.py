@@ -14,7 +14,7 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
-from strands_manga_memory.memory.records import MemoryRecord, Owner, record_of
+from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
 from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
@@ -104,10 +104,13 @@ def import_user(
     has_memories = bool(known or stated) and memory.memories is not None
     partition = memory.user(user, tenant=tenant).partition if has_memories else None
     became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
+    if partition is not None and became["stored"]:
+        latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
+        partition.note_latest(*(each.memory_id for each in latest_first if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)))
     if partition is not None:  # in a repeated call, too; after the log, whose change stops a list that is being made
         log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
-        log.apply(PreferenceChange(statements=stated), guard=None)
+        log.apply(PreferenceChange(statements=stated))
         log.renew()
         OlderMemories(partition).delete_list()
     return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
