@@ -55,7 +55,6 @@ from strands_manga_memory.memory.records import (
     content_id,
     episode_id,
     parts_of,
-    question_record,
     skip_unreadable,
     summary_id,
 )
@@ -157,18 +156,6 @@ class MemoryKeeper:
             OlderMemories(partition).delete_list()  # after the log, whose change stops a list that is being made
         return stored
 
-    def roll_up(self, owner: Owner) -> int:
-        """Create missing weekly and monthly summaries of a user, and update outdated ones. Return the number of writes.
-
-        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
-        ago.
-
-        Raises:
-            StoreUnavailableError: The table is unavailable.
-        """
-        user = self._user(owner)
-        return self._roll_up(user, user.partition.load_context().records)
-
     def _user(self, owner: Owner) -> _FinalizedUser:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
         publish = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
@@ -191,23 +178,24 @@ class MemoryKeeper:
         )
         return first.changed(**{"updated_at": now, **fields})
 
-    def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> int:
-        sessions = [record for record in records.values() if record.type == MemoryType.SUMMARY]
-        now, written = self.clock(), 0
+    def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
+        """Create missing weekly and monthly summaries of a user, and update outdated ones.
+
+        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
+        ago. Sessions from before the deletion of a weekly or monthly summary are left out.
+        """
+        sessions = sorted((record for record in records.values() if record.type == MemoryType.SUMMARY), key=ended_at)
+        now = self.clock()
         for type_, days, name_of in PERIODS:
             periods: dict[str, list[MemoryRecord]] = defaultdict(list)
-            for record in sorted(sessions, key=ended_at):
-                if now - ended_at(record) >= days * DAY:
-                    periods[name_of(ended_at(record))].append(record)
-            for period, covered in sorted(periods.items()):
-                id_ = f"{type_}#{period}"
-                covered = [record for record in covered if ended_at(record) > user.deleted_at(id_)]
-                if not covered:
-                    continue
+            for record in sessions:
+                at, id_ = ended_at(record), f"{type_}#{name_of(ended_at(record))}"
+                if now - at >= days * DAY and at > user.deleted_at(id_):
+                    periods[id_].append(record)
+            for id_, covered in sorted(periods.items()):
                 expires_at = self.retention[type_].expires_at(ended_at(covered[-1]))
                 if expires_at is None or expires_at > now:
-                    written += self._roll_up_period(user, id_, covered, records.get(id_), expires_at)
-        return written
+                    self._roll_up_period(user, id_, covered, records.get(id_), expires_at)
 
     def _roll_up_period(
         self,
@@ -216,14 +204,14 @@ class MemoryKeeper:
         sessions: Sequence[MemoryRecord],
         stored: MemoryRecord | None,
         expires_at: int | None,
-    ) -> bool:
+    ) -> None:
         versions = {record.memory_id: record.version for record in sessions}
 
         def is_up_to_date(rollup: MemoryRecord | None) -> bool:
             return rollup is not None and all(rollup.covers.get(id_) == version for id_, version in versions.items())
 
         if is_up_to_date(stored):
-            return False
+            return
         type_, _, period = id_.partition("#")
         content, topics = self._rollup_text(
             user.partition.owner, sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
@@ -237,7 +225,7 @@ class MemoryKeeper:
             covers = dict(list(covers.items())[-_MOST_COVERED:])
             return self._changed(known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at)
 
-        return user.store(id_, made) is not None
+        user.store(id_, made)
 
     def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
@@ -283,11 +271,7 @@ class MemoryKeeper:
         stored = user.partition.update(id_, made, guard=user.erased)
         if stored is None:
             return None
-        questions = question_record(stored, self.retention[MemoryType.QUESTION])
-        if questions.metadata["open_questions"]:
-            user.partition.update(questions.memory_id, lambda known: questions, guard=user.erased)
-        elif stored.version > 1:
-            user.partition.delete_many([questions.memory_id])
+        user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
         return stored
 
     def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:

@@ -81,10 +81,6 @@ class MemoryReader:
         self._is_fresh = False
         self._with_recent()
 
-    def refresh(self) -> None:
-        """Read the memories from the table again, and the user's profile from the application's ``ProfileSource``."""
-        self._take(self._partition.load_start(), lambda older: None)
-
     def drop_snapshot(self) -> None:
         """Discard this process's copy of the memories after another process changed them. Its next use reads them again."""
         with self._lock:
@@ -277,10 +273,10 @@ class MemoryReader:
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
             return
+        now = self._clock()
         with self._lock:
             if self._snapshot is not None:
-                self._snapshot.used(used, self._clock())
-        now = self._clock()
+                self._snapshot.used(used, now)
         self._writer.submit(self._partition.owner, lambda: self._written_quietly(used, now))
 
     def _written_quietly(self, used: list[str], at: float) -> None:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
 from strands_manga_memory.language.preferences import canonical_value
@@ -29,14 +29,15 @@ from strands_manga_memory.memory.records import (
     MemoryRecord,
     MemoryType,
     Owner,
+    Retention,
     Uses,
     content_id,
     counted,
     episode_id,
     item_of,
-    opened_body,
     place_of,
     preference_id,
+    question_record,
     record_of,
     skip_unreadable,
     summary_id,
@@ -335,10 +336,6 @@ class UserPartition:
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
-    def put(self, record: MemoryRecord) -> None:
-        """Write a memory unconditionally. The last write wins."""
-        self.table.put(self.item_of(record))
-
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
     ) -> MemoryRecord | None:
@@ -392,9 +389,9 @@ class UserPartition:
         """Delete several memories."""
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
-    def ids(self, type_: str) -> list[str]:
-        """Return the ids of all memories of one type, including expired ones."""
-        first, last = type_range(type_)
+    def ids(self, prefix: str) -> list[str]:
+        """Return the ids of all memories of a type, including expired ones, or those with another prefix that ``#`` follows."""
+        first, last = type_range(prefix)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
@@ -424,13 +421,20 @@ class UserPartition:
 
     def episode_ids(self, summary_id: str) -> list[str]:
         """Return the ordered ids of the records with a session's messages, given the id of the session's summary."""
-        first = episode_id(summary_id, 0).rsplit("#", 1)[0]
-        rows = self.table.query(self.owner.partition, first=f"{first}#", last=f"{first}$", attributes=[])
-        return [str(row["memory_id"]) for row in rows]
+        return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
-    def opened(self, item: Item, place: str) -> Any:
-        """Return the decoded attributes of a stored item with the storage key ``place``."""
-        return opened_body(item, self.codec, place)
+    def store_questions(self, summary: MemoryRecord, rule: Retention, *, guard: Item | str | None = "") -> MemoryRecord | None:
+        """Store the open questions of a session summary as a record of their own, and return the record.
+
+        If there are none, the questions of an earlier version of the summary are deleted, and the result is None. ``rule`` is
+        the retention of open questions. ``guard`` is that of ``update``.
+        """
+        questions = question_record(summary, rule)
+        if questions.metadata["open_questions"]:
+            return self.update(questions.memory_id, lambda known: questions, guard=guard)
+        if summary.version > 1:
+            self.delete_many([questions.memory_id])
+        return None
 
     def item_of(self, record: MemoryRecord) -> Item:
         """Convert a record to the item that is stored in the table."""
@@ -441,23 +445,20 @@ class UserPartition:
 
     # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
 
-    def note_uses(self, ids: Iterable[str], *, at: float | None = None) -> None:
-        """Record a recall of memories in one write. Recalls of a session's messages are not recorded.
+    def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
+        """Record a recall of memories in one write.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
             at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later. None
                 skips this check.
         """
-        used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")][:_MOST_COUNTED]
-        if not used:
-            return
         now = self.clock()
         entry = {
             "user_id": self.owner.partition,
             "memory_id": f"{LEDGER}{int(now * 1000):015d}.{uuid.uuid4().hex[:8]}",
             "at": now,
-            "used": used,
+            "used": list(ids[:_MOST_COUNTED]),
             "expires_at": int(now + _LEDGER_SECONDS),
         }
         if at is None:

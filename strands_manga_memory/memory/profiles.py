@@ -210,53 +210,44 @@ class ProfileReader:
     def renew_after_fork(self) -> None:
         """Reset pending reads and late answers after a fork, because the reading threads exist only in the parent process."""
         self._lock = threading.Lock()
-        self._asked: dict[Owner, Future[Profile | None]] = {}
-        self._late: dict[Owner, Profile | None] = {}
+        self._reads: dict[Owner, Future[Profile | None]] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return the profile of a user. If the source fails or is too late, return an earlier read's late answer, or None."""
         owner = Owner(user_id, tenant)
+        earlier = self._reads.get(owner)
         try:
-            asked = self._ask(owner)
-            profile = asked.result(self._deadline)
+            profile = self._read(owner).result(self._deadline)
         except Exception as error:  # noqa: BLE001 - a source is application code and must not fail the start of an agent
             logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
-            with self._lock:
-                return self._late.pop(owner, None)
+            has_answer = earlier is not None and earlier.done() and earlier.exception() is None
+            return earlier.result() if earlier is not None and has_answer else None
         with self._lock:
-            self._late.pop(owner, None)
+            self._reads.pop(owner, None)
         return profile
 
-    def _ask(self, owner: Owner) -> Future[Profile | None]:
+    def _read(self, owner: Owner) -> Future[Profile | None]:
+        """Return the running read of a user's profile, or start one."""
         with self._lock:
-            asked = self._asked.get(owner)
-            if asked is None:
-                if len(self._asked) >= _MOST_THREADS:
-                    raise TimeoutError("the source has not answered as many reads as may wait")
-                asked, context = Future(), contextvars.copy_context()
-                work = threading.Thread(target=context.run, args=(self._answer, owner, asked), name="profile", daemon=True)
-                work.start()
-                self._asked[owner] = asked
-            return asked
+            read = self._reads.get(owner)
+            if read is not None and not read.done():
+                return read
+            late = [each for each, answer in self._reads.items() if answer.done()]
+            if len(self._reads) - len(late) >= _MOST_THREADS:
+                raise TimeoutError("the source has not answered as many reads as may wait")
+            if len(late) > _MOST_LATE:
+                del self._reads[late[0]]
+            read, context = Future(), contextvars.copy_context()
+            threading.Thread(target=context.run, args=(self._answer, owner, read), name="profile", daemon=True).start()
+            self._reads[owner] = read
+            return read
 
-    def _answer(self, owner: Owner, asked: Future[Profile | None]) -> None:
-        profile, error = None, None
+    def _answer(self, owner: Owner, read: Future[Profile | None]) -> None:
         try:
             answer = self._source.read(owner.user_id, tenant=owner.tenant)
-            profile = None if answer is None else self._checked(answer)
-        except BaseException as raised:  # noqa: BLE001 - passed to the waiting reader
-            error = raised if isinstance(raised, Exception) else RuntimeError(type(raised).__name__)
-        with self._lock:
-            self._asked.pop(owner, None)
-            if error is None:
-                self._late.pop(owner, None)
-                self._late[owner] = profile
-                if len(self._late) > _MOST_LATE:
-                    del self._late[next(iter(self._late))]
-        if error is None:
-            asked.set_result(profile)
-        else:
-            asked.set_exception(error)
+            read.set_result(None if answer is None else self._checked(answer))
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting reader
+            read.set_exception(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
 
     def _checked(self, answer: object) -> Profile:
         profile, dropped = profile_of(answer)

@@ -35,7 +35,6 @@ from strands_manga_memory.memory.records import (
     content_id,
     content_key,
     question_id,
-    question_record,
 )
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
@@ -427,10 +426,6 @@ class UserMemoryStore(MemoryStore):
         """Return the memories that this process has read or added."""
         return self._reader.known_records()
 
-    def refresh(self) -> None:
-        """Read the user's memories and profile again. An error of the profile source does not affect the memories."""
-        self._reader.refresh()
-
     # Inside
 
     def _remember(
@@ -475,21 +470,13 @@ class UserMemoryStore(MemoryStore):
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
-            self._keep_questions(record)
+            questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
+            self._reader.shown(question_id(id_), questions)
         self.preference_log.renew()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.
             self._reader.older.delete_list()
         return self._noted(record)
-
-    def _keep_questions(self, summary: MemoryRecord) -> None:
-        questions = question_record(summary, self._retention[MemoryType.QUESTION])
-        is_open = bool(questions.metadata["open_questions"])
-        if is_open:
-            self.partition.put(questions)
-        else:
-            self.partition.delete_many([questions.memory_id])
-        self._reader.shown(questions.memory_id, questions if is_open else None)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
         if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):

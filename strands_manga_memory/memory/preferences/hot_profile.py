@@ -382,7 +382,7 @@ class ProfileCache:
     def cached(self) -> CachedContext:
         """Context and later preferences in this process, without I/O. Statements not yet in the hot tier are included."""
         with self._lock:
-            return self._cached
+            return CachedContext(self._context, _values(self.stated))
 
     @property
     def stated(self) -> dict[str, SlotState]:
@@ -434,7 +434,6 @@ class ProfileCache:
             return
         with self._lock:
             self._unsaved += kept
-            self._take(self._state, self._context)
         self._save()
         if self._outbox is not None:
             stated = [each.preference for each in kept]
@@ -569,12 +568,10 @@ class ProfileCache:
         with self._lock:
             self._void_before = max(self._void_before, erased_at)
             self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
-            self._take(self._state, self._context)
 
     def _take(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
             self._state, self._context = state, context
-            self._cached = CachedContext(context, _values(self.stated))
 
 
 def _values(slots: Mapping[str, SlotState]) -> dict[str, str]:

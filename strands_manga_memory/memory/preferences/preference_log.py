@@ -31,6 +31,7 @@ from strands_manga_memory.memory.records import (
     RETRACTED,
     MemoryRecord,
     MemoryType,
+    opened_body,
     place_of,
     record_of,
     sealed_unless_plain,
@@ -314,7 +315,7 @@ class PreferenceLog:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
         with skip_unreadable(), trusted(place):
-            body = self._partition.opened(item, place)
+            body = opened_body(item, self._partition.codec, place)
             statements = tuple(Statement.of(row) for row in body["statements"])
             return LoggedChanges(
                 statements, tuple(Removal.of(row) for row in body["removals"]), str(item.get("revision") or "")

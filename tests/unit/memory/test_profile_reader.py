@@ -11,7 +11,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import MangaMemory, MangaMemorySettings
-from strands_manga_memory.memory import Profile, ProfileReader, TableProfileSource
+from strands_manga_memory.memory import Owner, Profile, ProfileReader, TableProfileSource
 from strands_manga_memory.stores import SESSIONS, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -65,13 +65,13 @@ def test_a_late_answer_is_told_the_next_time() -> None:
     assert reader.read("u1") is None
     assert source.asked == ["u1"], "a user is asked for once at a time"
     source.may.set()
-    servers.wait_until(lambda: bool(reader._late), "the late answer")
+    servers.wait_until(reader._reads[Owner("u1")].done, "the late answer")
     source.may.clear()
     assert reader.read("u1") == Profile(language="ja")
     assert reader.read("u1") is None, "it is told once"
     source.answer = Profile(language="en")
     source.may.set()
-    servers.wait_until(lambda: not reader._asked, "the second answer")
+    servers.wait_until(reader._reads[Owner("u1")].done, "the second answer")
     assert ProfileReader(source, deadline=10).read("u1") == Profile(language="en")
 
 
