@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strands_manga_memory.memory.memory_search import extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
-    from strands_manga_memory.memory.preferences.hot_profile import CachedContext, ProfileCache
+    from strands_manga_memory.memory.preferences.hot_profile import ProfileCache
     from strands_manga_memory.memory.preferences.preference_outbox import (
         CallablePreferenceSink,
         KinesisPreferenceSink,
@@ -38,7 +38,7 @@ _NAMES = {
     "preferences.preference_outbox": (
         "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSignal PreferenceSink TablePreferenceSink"
     ),
-    "preferences.hot_profile": "CachedContext ProfileCache",
+    "preferences.hot_profile": "ProfileCache",
     "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
     "records": "RETENTION MemoryRecord MemoryType Owner Retention",
     "store": "UserMemoryStore",
@@ -48,7 +48,6 @@ _NAMES = {
 __all__ = [
     "RETENTION",
     "AgentContext",
-    "CachedContext",
     "CallablePreferenceSink",
     "KinesisPreferenceSink",
     "Learn",

@@ -434,22 +434,22 @@ class UserContext(Plugin):
         return [_FOUND, *lines] if lines else []
 
     def _other_texts(self) -> list[str]:
-        return [self._cache.cached.context.preferences, self._cache.cached.context.history, *_lines(self._cached_overrides())]
+        return [self._cache.context.preferences, self._cache.context.history, *_lines(self._cached_overrides())]
 
     def _cached_overrides(self) -> Mapping[str, str]:
-        shown = self._cache.cached.context.preferences.splitlines()
-        overrides = _with_earlier_values(self._cache.cached.overrides, shown)
+        shown = self._cache.context.preferences.splitlines()
+        overrides = _with_earlier_values(self._cache.overrides, shown)
         return {key: value for key, value in overrides.items() if _line(key, value) not in shown}
 
     def _with_preferences(self, context: InvokeModelContext) -> InvokeModelContext:
-        block = self._cache.cached.context.preferences
+        block = self._cache.context.preferences
         if not block:
             return context
         return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _history(self) -> list[str]:
         """Return the lines about earlier sessions and about preferences stated since session start."""
-        cached = self._cache.cached.context
+        cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
         since = fitting(title, _lines(self._cached_overrides()), left)

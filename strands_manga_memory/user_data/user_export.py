@@ -12,7 +12,7 @@ from typing import Any
 from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.memory.preferences.hot_profile import ProfileCache
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.memory.preferences.preference_outbox import ENTRY
 from strands_manga_memory.memory.preferences.statements import Statement
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
@@ -115,7 +115,8 @@ def export_user(
                 rows = opened_body(changes, memory_codec, place)["statements"]
                 exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in rows)
     if hot is not None:
-        exported["overrides"] = dict(ProfileCache(hot, user_id=user_id, tenant=tenant, codec=memory_codec).peek().overrides)
+        profile = HotProfile(hot, owner, codec=memory_codec)
+        exported["overrides"] = profile.state_of(profile.load()).overrides
     return exported
 
 

@@ -14,12 +14,14 @@ from strands.hooks import BeforeModelCallEvent
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
+    Owner,
     Preference,
     PreferenceSignal,
     ProfileCache,
     ProfileReader,
     TableProfileSource,
 )
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.support import GuardedModel, estimate_tokens, finish_writes
@@ -56,8 +58,8 @@ class World:
 
     def everything(self) -> str:
         self.settle()
-        cache = self.memory._profile_cache("u1", None).peek()
-        return f"{list(self.table.query('u1'))}{cache}{self.sent}"
+        profile = HotProfile(self.memory.hot, Owner("u1"))
+        return f"{list(self.table.query('u1'))}{profile.state_of(profile.load())}{self.sent}"
 
 
 @pytest.fixture

@@ -24,11 +24,13 @@ from strands_manga_memory import (
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import (
     CallablePreferenceSink,
+    Owner,
     PreferenceOutbox,
     PreferenceSignal,
     TablePreferenceSink,
     UserMemoryStore,
 )
+from strands_manga_memory.memory.preferences.hot_profile import HotProfile
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.support import finish_writes
@@ -519,7 +521,8 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
         finish_writes(*pair)
     assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {"~erased"}
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
-    assert page._profile_cache(USER, None).peek().overrides == {}
+    profile = HotProfile(hot, Owner(USER))
+    assert profile.state_of(profile.load()).overrides == {}
     app.close()
     page.close()
 

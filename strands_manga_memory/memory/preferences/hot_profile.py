@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.exceptions import ConflictError, KeyMissingError, PersonalDataError, StoreError
@@ -84,6 +84,11 @@ class ProfileState:
     removals: tuple[Removal, ...] = ()
     revision: str = ""
     removed: str = ""
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """Values of the recent statements, keyed by subject such as ``genre``, the latest last."""
+        return _values(fold(recent(self.statements, self.removals)))
 
     @property
     def content(self) -> dict[str, Any]:
@@ -306,20 +311,6 @@ class HotProfile:
         return f"{self.name}#{name}"
 
 
-@dataclass(frozen=True)
-class CachedContext:
-    """Text about a user for an agent.
-
-    Attributes:
-        context: Text about the user at session start.
-        overrides: Preferences that were stated later and replace those in ``context``, keyed by subject such as ``genre``. The
-            latest preference comes last.
-    """
-
-    context: AgentContext = field(default_factory=AgentContext)
-    overrides: Mapping[str, str] = field(default_factory=dict)
-
-
 class ProfileCache:
     """Cache of the text about one user, called the context.
 
@@ -379,20 +370,27 @@ class ProfileCache:
         self._take(ProfileState(), AgentContext())
 
     @property
-    def cached(self) -> CachedContext:
-        """Context and later preferences in this process, without I/O. Statements not yet in the hot tier are included."""
-        with self._lock:
-            return CachedContext(self._context, _values(self.stated))
+    def context(self) -> AgentContext:
+        """Text about the user, read at session start or after a removal."""
+        return self._context
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """Values of the preferences in ``stated``, which replace those in ``context``. The latest comes last."""
+        return _values(self.stated)
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences stated since session start, with their latest statements, keyed by subject such as ``genre``."""
+        """Preferences stated since session start, with their latest statements, keyed by subject such as ``genre``.
+
+        Statements that are not yet in the hot tier are included.
+        """
         with self._lock:
             rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
             return fold(each for each in rows if each.at > self._context.changed_at.get(each.slot, -math.inf))
 
-    def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> CachedContext:
-        """Return the user's context from the hot tier, or else from ``read``, and store it in the hot tier.
+    def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> None:
+        """Load the user's context from the hot tier, or else from ``read``, and store it in the hot tier.
 
         Args:
             read: Function that reads the user's context from the memories. It is called again after removals.
@@ -401,7 +399,6 @@ class ProfileCache:
         """
         self._read_context, self._memories_changed = read, changed
         self._adopt(self._look(touch=True))
-        return self.cached
 
     def hear(
         self,
@@ -448,32 +445,20 @@ class ProfileCache:
             self._unsaved = list(valid(self._unsaved, [removal]))
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
-    def refresh(self) -> bool:
-        """Load the changes of other devices and processes. Return whether the user's context or later preferences changed.
-
-        The call needs one round trip. After a removal, it also reads the memories.
-        """
-        before = self.cached
+    def refresh(self) -> None:
+        """Load the changes of other devices and processes, in one round trip. After a removal, read the memories again."""
         if self._unsaved:
             self._save()
         state = self._look(touch=False)
         if state is None:
-            return False
+            return
         known = self._state
         if state.exists and state.removed == known.removed:
             self._take(state, self._context)
             if state.revision != known.revision:
                 self._memories_changed(is_removal=False)
-        elif not state.exists and (state.epoch, state.version, state.is_erased) == (known.epoch, known.version, True):
-            return False  # the agent has handled this erasure already
-        else:
-            self._reload(state)
-        return self.cached != before
-
-    def peek(self) -> CachedContext:
-        """Return the context and preferences in the hot tier without renewing their expiry."""
-        state = self._read() or ProfileState()
-        return CachedContext(state.context or AgentContext(), _values(fold(recent(state.statements, state.removals))))
+        elif state.exists or (state.epoch, state.version, state.is_erased) != (known.epoch, known.version, True):
+            self._reload(state)  # else the agent has handled this erasure already
 
     # Inside
 
