@@ -49,7 +49,7 @@ _FACTS = ("name", "home", "hometown", ALLERGY)
 
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
 _MOST_OF_A_SLOT = 4
-_BETWEEN_VALUES = re.compile("[,、，]")
+_BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # not the comma in 3,000
 """Separators between the values of a slot. No single value may contain a separator."""
 _CANONICAL = canonical_words("preferences.canonical_values")
 

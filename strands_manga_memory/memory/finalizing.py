@@ -412,7 +412,7 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
-        ended = float(record.metadata.get("ended_at") or record.updated_at)
+        ended = ended_at(record)
         if record.type != MemoryType.SUMMARY or now - ended > PATTERN_DAYS * DAY:
             continue
         for topic in record.listed("topics"):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+from strands_manga_memory.arguments import positive
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import AgentContext, agent_context
@@ -86,7 +87,7 @@ class MemoryReader:
         with self._lock:
             self._snapshot = None
 
-    def shown(self, memory_id: str, record: MemoryRecord | None) -> None:
+    def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
         """Put a changed memory into the snapshot, or remove the memory if ``record`` is None."""
         with self._lock:
             if self._snapshot is not None:
@@ -96,7 +97,7 @@ class MemoryReader:
         """Return the memories in the snapshot: those read at session start and those added since."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
-    def found(self, query: str, limit: int | None) -> list[Hit]:
+    def search(self, query: str, limit: int | None) -> list[Hit]:
         """Return the memories and passages of messages that are most similar to ``query``.
 
         If ``query`` is a message of a request, the blocks that this package added to it are ignored.
@@ -123,15 +124,15 @@ class MemoryReader:
 
     # Methods that read the table
 
-    def recalled(
+    def recall(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
         """Read from the table the memories that meet the conditions ``wanted``, the best matches for ``query`` first.
 
         With a type, only memories of this type are read; with None, those of all types except ``DERIVED``.
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit must be at least 1, or None for all, got {limit!r:.80}")
+        if limit is not None:
+            positive("limit", limit)
         with measured(RECALL, operation="recall") as noted:
             self.older.forget()
             is_all = limit is None or (self._embed is not None and query is not None and bool(query.strip()))
@@ -168,7 +169,7 @@ class MemoryReader:
     def _read(self) -> None:
         """Read the memories from the hot tier, or else from the table, and cache them in the hot tier later."""
         hot = self._cached
-        cached, seen = (None, None) if hot is None else hot.look()
+        cached, seen = (None, None) if hot is None else hot.load_memories()
         if cached is not None:
             self._take(cached, None)
             return
@@ -177,7 +178,7 @@ class MemoryReader:
 
         def keep(recent: PartitionContent) -> None:
             if hot is not None and seen is not None:
-                hot.keep(first.joined(recent), seen)
+                hot.store_memories(first.joined(recent), seen)
 
         self._take(loaded, keep)
 

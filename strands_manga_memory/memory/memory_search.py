@@ -23,7 +23,7 @@ from strands_manga_memory.language.search import (
 )
 from strands_manga_memory.memory.memory_context import ENTRY_CHARACTERS, MOST_TOKENS, ended_at
 from strands_manga_memory.memory.partition import PartitionContent
-from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, counted
+from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, checked_importance, counted
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
 from strands_manga_memory.messages.tokens import estimate_tokens
@@ -113,17 +113,6 @@ def checked_type(value: MemoryType | str) -> MemoryType:
         return MemoryType(value)
     except ValueError:
         raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r:.80}") from None
-
-
-def checked_importance(name: str, value: float) -> float:
-    """Return an importance if it is from 0 to 1. The error message has ``name``, the name of the argument.
-
-    Raises:
-        ValueError: ``value`` is out of range or not a number.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
-    return float(value)
 
 
 _PASSAGE = "\x1f"

@@ -30,7 +30,8 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     Owner,
     Retention,
-    Uses,
+    UseCounts,
+    add_uses,
     content_id,
     counted,
     episode_id,
@@ -141,7 +142,7 @@ class PartitionContent:
     """
 
     records: dict[str, MemoryRecord] = field(default_factory=dict)
-    uses: dict[str, tuple[int, float]] = field(default_factory=dict)
+    uses: UseCounts = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_partial: bool = False
     expired: list[str] = field(default_factory=list)
@@ -283,7 +284,7 @@ class UserPartition:
 
     def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True) -> PartitionContent:
         """Read ranges and single records. ``are_all`` is false if ``ids`` are the latest of more facts and feedback."""
-        loaded, used, sealed = PartitionContent(), Uses(), set[str]()
+        loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
         groups = [(list(items.values()), not are_all)]
         for each in ranges:
@@ -292,7 +293,7 @@ class UserPartition:
         for group, is_limited in groups:
             for item in group:
                 with self._one_by_one(item, loaded.unreadable):
-                    self._take(item, loaded, used)
+                    self._take(item, loaded)
             sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
             if is_limited:
                 read = (loaded.records.get(str(item["memory_id"])) for item in group)
@@ -302,13 +303,12 @@ class UserPartition:
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
             raise CorruptRecordError(f"{what}; is this their key?", record=place)
-        loaded.uses = used.counts
         return loaded
 
-    def _take(self, item: Item, loaded: PartitionContent, used: Uses) -> None:
+    def _take(self, item: Item, loaded: PartitionContent) -> None:
         id_ = str(item["memory_id"])
         if id_.startswith(LEDGER):
-            used.add(item)
+            add_uses(loaded.uses, item)
         elif id_ == LATEST:
             loaded.latest = _latest_of(item)
         elif not id_.startswith(INTERNAL):
@@ -467,9 +467,9 @@ class UserPartition:
         not_erased = Condition(absent=True, below={"at": at})
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
-    def uses(self) -> dict[str, tuple[int, float]]:
+    def uses(self) -> UseCounts:
         """Return number and last time of the recalls that are not in the access counts yet, keyed by memory id."""
-        return self._ledger()[1].counts
+        return self._ledger()[1]
 
     def fold(self) -> int:
         """Add the recorded recalls to the access counts of the memories and return the number of added recalls.
@@ -478,12 +478,12 @@ class UserPartition:
         twice, but a recall is lost if the process stops after the deletion.
         """
         rows, _ = self._ledger()
-        used, folded = Uses(), 0
+        used, folded = UseCounts(), 0
         for row in rows:
             if self.table.delete(self.owner.partition, row["memory_id"], when=Condition(equals={"at": row.get("at")})):
-                used.add(row)
+                add_uses(used, row)
                 folded += 1
-        ids = list(used.counts)
+        ids = list(used)
         for start in range(0, len(ids), _MOST_COUNTED):
             keys = [(self.owner.partition, id_) for id_ in ids[start : start + _MOST_COUNTED]]
             for item in self.table.batch_get(keys).values():
@@ -491,15 +491,15 @@ class UserPartition:
                     self._count(item, used)
         return folded
 
-    def _ledger(self) -> tuple[list[Item], Uses]:
-        rows, used = list[Item](), Uses()
+    def _ledger(self) -> tuple[list[Item], UseCounts]:
+        rows, used = list[Item](), UseCounts()
         for row in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
             with self._one_by_one(row, []):
-                used.add(row)
+                add_uses(used, row)
                 rows.append(row)
         return rows, used
 
-    def _count(self, item: Item, used: Uses) -> None:
+    def _count(self, item: Item, used: UseCounts) -> None:
         """Add recalls to the access count of a stored record, unless the record is deleted meanwhile."""
         found: Item | None = item
 
@@ -508,7 +508,7 @@ class UserPartition:
             if found is None:
                 return False
             # The version stays, because the content does: roll-ups of the memory need not be written again.
-            record = counted(record_of(found, self.owner, self.codec), used.counts)
+            record = counted(record_of(found, self.owner, self.codec), used)
             unchanged: Item = {name: found[name] for name in ("version", "access_count", "updated_at") if name in found}
             if self.table.put(self.item_of(record), when=Condition(equals=unchanged)):
                 return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, Protocol
 
-from strands_manga_memory.arguments import with_method
+from strands_manga_memory.arguments import seconds, with_method
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Table
@@ -194,10 +194,8 @@ class ProfileReader:
 
     def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
         with_method("profile", source, "read(user_id, tenant=None)")
-        if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline <= threading.TIMEOUT_MAX:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline!r:.80}")
         self._source = source
-        self._deadline = deadline
+        self._deadline = min(seconds("deadline", deadline), threading.TIMEOUT_MAX)
         self._warned: set[str] = set()
         self.renew_after_fork()
         renew_in_child(self)

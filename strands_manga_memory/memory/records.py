@@ -16,6 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
 from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
@@ -55,6 +56,17 @@ DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, Memo
 """Types of memories derived from sessions. ``recall`` returns them only if their type is requested."""
 
 
+def checked_importance(name: str, value: float) -> float:
+    """Return an importance if it is from 0 to 1. The error message has ``name``, the name of the argument.
+
+    Raises:
+        ValueError: ``value`` is out of range or not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value!r:.80}")
+    return float(value)
+
+
 @dataclass(frozen=True)
 class Retention:
     """Retention time and ranking values of one type of memory.
@@ -74,10 +86,9 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name, value in (("seconds", self.seconds), ("half_life", self.half_life)):
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be a positive number of seconds or None, got {value!r:.80}")
-        if not 0 <= self.importance <= 1:
-            raise ValueError(f"importance must be from 0 to 1, got {self.importance!r:.80}")
+            if value is not None:
+                seconds(name, value)
+        checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
         """Return the expiry time of a memory learned at ``learned_at``, in seconds since 1970. None means never."""
@@ -412,30 +423,25 @@ def parts_of(values: Iterable[_Value], size_of: Callable[[_Value], int], most: i
         yield part
 
 
-@dataclass
-class Uses:
-    """Recorded recalls that are not yet included in the access counts of the memories.
+UseCounts = dict[str, tuple[int, float]]
+"""Number of recalls and time of the last recall, keyed by memory id."""
 
-    ``counts`` maps the id of each memory to its number of recalls and the time of the last recall.
+
+def add_uses(counts: UseCounts, entry: Item) -> None:
+    """Add a recorded recall to the counts of its memories.
+
+    Raises:
+        ValueError: The entry is invalid.
     """
-
-    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def add(self, entry: Item) -> None:
-        """Add a recorded recall.
-
-        Raises:
-            ValueError: The entry is invalid.
-        """
-        at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
-        if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
-            raise ValueError("a ledger entry must list the ids of memories")
-        for id_ in used:
-            count, latest = self.counts.get(id_, (0, 0.0))
-            self.counts[id_] = count + 1, max(latest, at)
+    at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
+    if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
+        raise ValueError("a ledger entry must list the ids of memories")
+    for id_ in used:
+        count, latest = counts.get(id_, (0, 0.0))
+        counts[id_] = count + 1, max(latest, at)
 
 
-def counted(record: MemoryRecord, uses: Mapping[str, tuple[int, float]]) -> MemoryRecord:
+def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
     """Return a copy of a memory with the recalls in ``uses`` added to its access count and access time."""
     count, at = uses.get(record.memory_id, (0, 0.0))
     return replace(record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at))

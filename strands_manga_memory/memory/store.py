@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import filled, of_kind, whole
+from strands_manga_memory.arguments import filled, of_kind, positive, whole
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.memory_reader import MemoryReader
-from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, checked_importance, checked_type, entries_of
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -32,6 +32,7 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     Owner,
     Retention,
+    checked_importance,
     content_id,
     content_key,
     question_id,
@@ -108,8 +109,8 @@ class UserMemoryStore(MemoryStore):
             raise ValueError(
                 f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use open_table(url, USER_MEMORY)"
             )
-        if max_search_results is not None and max_search_results < 1:
-            raise ValueError(f"max_search_results must be at least 1, got {max_search_results!r:.80}")
+        if max_search_results is not None:
+            positive("max_search_results", max_search_results)
         if missing := sorted(set(MemoryType) - set(retention)):
             raise ValueError(f"retention must name every MemoryType, {missing} are missing")
         self.name = name
@@ -322,7 +323,7 @@ class UserMemoryStore(MemoryStore):
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)
-        return self._reader.recalled(type_, wanted, limit=limit, query=query)
+        return self._reader.recall(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return the memory with this id, or None if it is missing or expired. The access count needs a second request."""
@@ -350,7 +351,7 @@ class UserMemoryStore(MemoryStore):
             return there
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
-        self._reader.shown(memory_id, None)
+        self._reader.update_snapshot(memory_id, None)
         if self._outbox is not None:
             self._outbox.drop(self.owner, removal)
         return True
@@ -376,7 +377,7 @@ class UserMemoryStore(MemoryStore):
             self.preference_log.apply_later(change)
             raise
         for id_, record in changed.items():
-            self._reader.shown(id_, record)
+            self._reader.update_snapshot(id_, record)
         summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
         made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
         for id_ in made:
@@ -404,15 +405,13 @@ class UserMemoryStore(MemoryStore):
             max_tokens: Most tokens. Default 800.
 
         Raises:
-            ValueError: ``max_tokens`` is not above 0.
+            ValueError: ``max_tokens`` is not a positive whole number.
         """
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
         """Return a text about the user in two parts: preferences for the system prompt, and history for the messages."""
-        if not max_tokens > 0:
-            raise ValueError(f"max_tokens must be above 0, got {max_tokens!r:.80}")
-        return self._reader.context(max_tokens)
+        return self._reader.context(positive("max_tokens", max_tokens))
 
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
@@ -420,7 +419,7 @@ class UserMemoryStore(MemoryStore):
         The search covers the memories in this process. If they do not answer the query, up to 64 older memories that have its
         words are read from the table into this process.
         """
-        return self._reader.found(query, limit)
+        return self._reader.search(query, limit)
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories that this process has read or added."""
@@ -471,7 +470,7 @@ class UserMemoryStore(MemoryStore):
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
-            self._reader.shown(question_id(id_), questions)
+            self._reader.update_snapshot(question_id(id_), questions)
         self.preference_log.renew()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.
@@ -495,7 +494,7 @@ class UserMemoryStore(MemoryStore):
                 gone += self._rollups_of(memory_id, type_)
             self.partition.delete_many(gone[1:])
         for id_ in gone:
-            self._reader.shown(id_, None)
+            self._reader.update_snapshot(id_, None)
 
     def _note_removal(self) -> None:
         self.preference_log.renew(is_removal=True)
@@ -509,7 +508,7 @@ class UserMemoryStore(MemoryStore):
         return [id_ for id_, record in rollups.items() if memory_id in record.covers]
 
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
-        self._reader.shown(record.memory_id, record)
+        self._reader.update_snapshot(record.memory_id, record)
         return self._cleaning.opened(record)
 
 

@@ -117,11 +117,11 @@ def test_what_is_dropped_while_the_table_is_read_is_not_kept(hot: RedisHotStore,
     asked(memory, "hello")
     copy = HotProfile(hot, Owner("u1"))
     store = UserMemoryStore(table, user_id="u1", hot=hot)  # type: ignore[arg-type]
-    _, seen = copy.look()
+    _, seen = copy.load_memories()
     assert seen is not None
     loaded = store.partition.load()
     store.remember("The parcel is at the locker GX3.")
-    assert not copy.keep(loaded, seen)
+    assert not copy.store_memories(loaded, seen)
     assert "GX3" in asked(memory, "Where is the parcel?")
 
 
@@ -144,9 +144,9 @@ def test_a_copy_that_cannot_be_read_counts_as_none(hot: RedisHotStore, table: Re
     memory.user("u1").remember("The parcel is at the locker GX5.")
     asked(memory, "hello")
     copy = HotProfile(hot, Owner("u1"), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
-    _, seen = copy.look()
+    _, seen = copy.load_memories()
     assert seen is not None
-    assert copy.keep(UserMemoryStore(table, user_id="u1").partition.load(), seen)  # type: ignore[arg-type]
+    assert copy.store_memories(UserMemoryStore(table, user_id="u1").partition.load(), seen)  # type: ignore[arg-type]
     assert "GX5" in asked(memory, "Where is the parcel?")
 
 

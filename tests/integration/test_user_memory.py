@@ -304,10 +304,10 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.remember("x", importance=2), "importance must be from 0 to 1"),
         (lambda store: store.prefer("", "x"), "key must be a text"),
         (lambda store: store.prefer("k" * 201, "x"), "key must have at most 200"),
-        (lambda store: store.recall(limit=0), "limit must be at least 1"),
+        (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),
-        (lambda store: store.build_agent_context(0), "max_tokens must be above 0"),
+        (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
     ],
 )
 def test_bad_arguments(quick: SQLiteTable, call: Any, message: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.exceptions import ConflictError, KeyMissingError, PersonalDataError, StoreError
+from strands_manga_memory.exceptions import KeyMissingError, PersonalDataError, StoreError
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
@@ -225,7 +225,7 @@ class HotProfile:
 
     # Cached memories
 
-    def look(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
+    def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
         """Return the cached memories, or None, and (epoch, version) of the active record, or None. Needs one round trip."""
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
@@ -235,8 +235,8 @@ class HotProfile:
             logger.debug("error=<%s> | the cached memories of a user are not used", type(error).__name__)
         return None, None
 
-    def keep(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories if the record has not changed since ``look`` returned ``seen``. Return whether they were stored."""
+    def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
+        """Cache memories if the record has not changed since ``load_memories`` returned ``seen``. Return whether it did so."""
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
@@ -276,7 +276,7 @@ class HotProfile:
     def _publish(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
         try:
             self.update(change, drops=True)
-        except (StoreError, ConflictError) as error:
+        except StoreError as error:
             if time.monotonic() > until:  # every older copy has expired
                 return
             logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
@@ -365,7 +365,7 @@ class ProfileCache:
         self._lock = threading.RLock()
         self._read_context: Callable[[], AgentContext] | None = None
         self._memories_changed: Callable[..., None] = lambda **_: None
-        self._void_before = -math.inf
+        self._void_before = -math.inf  # time of the last known erasure
         self._unsaved: list[Statement] = []
         self._take(ProfileState(), AgentContext())
 

@@ -179,7 +179,7 @@ class PreferenceLog:
             item, erased = self._marks()
             renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
             is_written = self._partition.table.put(renewed, when=unchanged(item))
-            return (_revision_of(item, erased), _revision(revision, erased)) if is_written else None
+            return (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
 
         before, written = repeat_until_written(attempt, record=place_of(self._partition.owner, CHANGES))
         self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
@@ -207,7 +207,8 @@ class PreferenceLog:
         if after is None:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
-        writes = [Write(item={**self._item(after), "version": _version(item) + 1}, when=unchanged(item))]
+        written = {**self._item(after), "version": _version(item) + 1}
+        writes = [Write(item=written, when=unchanged(item))]
         writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
         writes.append(not_erased_since(owner.partition, erased))
         if change.record or change.dropped or after.statements != logged.statements:
@@ -217,7 +218,7 @@ class PreferenceLog:
                 when = Condition(equals={"version": stored[id_][0].get("version")}) if id_ in stored else ABSENT
                 given = {"key": (owner.partition, id_)} if record is None else {"item": self._partition.item_of(record)}
                 writes.append(Write(**given, when=when))
-        revisions = _revision_of(item, erased), _revision(after.revision, erased)
+        revisions = _revision_of(item, erased), _revision_of(written, erased)
         return (changed, revisions) if table.transact(writes) else None
 
     def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
@@ -334,11 +335,8 @@ class PreferenceLog:
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    return _revision("" if item is None else str(item.get("revision") or ""), erased)
-
-
-def _revision(logged: str, erased: Item | None) -> str:
-    return f"{logged}{'' if erased is None else erased.get('mark') or ''}"
+    """Return the revision of a stored log. An erasure changes the revision, too."""
+    return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
 def erased_at(marker: Item | None) -> float:

@@ -249,7 +249,7 @@ class LoggedChanges:
         removals: Deleted preferences.
         revision: Token that changes whenever live agents must read the preferences again.
         erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
-        retractions: Retractions of edited or redacted messages, read only for the messages of statements to be stored.
+        retractions: Retractions of the messages whose statements are to be stored. Other retractions are not read.
     """
 
     statements: tuple[Statement, ...] = ()

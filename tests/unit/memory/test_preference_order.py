@@ -66,6 +66,15 @@ CASES = [
         {"name": "Kenji"},
         id="a session that ends twice",
     ),
+    pytest.param(
+        [
+            stated("budget", "3,000 yen a month", 1, "m1"),
+            stated("allowance", "5,000 yen a month", 2, "m2"),
+            forgotten("budget", "3,000 yen a month", 3),
+        ],
+        {"allowance": "5,000 yen a month"},
+        id="a forgotten amount",
+    ),
 ]
 
 
