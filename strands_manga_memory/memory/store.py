@@ -278,10 +278,10 @@ class UserMemoryStore(MemoryStore):
             raise ValueError(f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got {sentiment!r:.80}")
         metadata: dict[str, Any] = {
             "session_id": checked_id("session_id", session_id),
-            "topics": list(topics),
+            "topics": _texts("topics", topics),
             "sentiment": sentiment,
             "turn_count": whole("turn_count", turn_count, least=0),
-            "open_questions": list(open_questions),
+            "open_questions": _texts("open_questions", open_questions),
             "ended_at": self.partition.clock(),
         }
         return self._remember(summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id))
@@ -367,6 +367,7 @@ class UserMemoryStore(MemoryStore):
             session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
         """
+        filled("message_id", message_id)
         at = self.partition.clock() if at is None else at
         change = PreferenceChange(removals=[Removal(at, message=message_digest(message_id))])
         if self._outbox is not None:
@@ -510,6 +511,12 @@ class UserMemoryStore(MemoryStore):
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
         self._reader.update_snapshot(record.memory_id, record)
         return self._cleaning.opened(record)
+
+
+def _texts(name: str, values: Sequence[str]) -> list[str]:
+    if isinstance(values, str) or not all(isinstance(each, str) for each in values):
+        raise ValueError(f"{name} must be a list of texts, got {values!r:.80}")
+    return list(values)
 
 
 def _name_of(key: str) -> str:

@@ -307,6 +307,10 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),
+        (lambda store: store.remember("x", metadata=["y"]), "metadata must be a mapping"),
+        (lambda store: store.store_session_summary("s", "x", topics="ab"), "topics must be a list of texts"),
+        (lambda store: store.store_session_summary("s", "x", open_questions=[None]), "open_questions must be a list of texts"),
+        (lambda store: store.retract(""), "message_id must be a text that is not empty"),
         (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
     ],
 )
