@@ -268,6 +268,12 @@ class RequestMeter:
 
 # --- The history ----------------------------------------------------------------------------------
 
+_SHARE_OF_REQUEST = 16
+"""Divisor of the budget: at the end of a turn, at most this part is left free for the next request."""
+
+_LEAST_WITH_ROOM = 1_024
+"""Smallest budget, in tokens, of which a part is left free for the next request."""
+
 _MOST_GIVEN_UP = 3
 """Divisor of the budget: at most this part is given up to make room for later turns."""
 
@@ -378,3 +384,14 @@ class HistoryLimits:
         wanted = max(0, count(said) - budget // 2)
         room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget) if wanted else 0
         return min(wanted, room), wanted <= room
+
+    def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
+        """Return the tokens to leave free for the user's next message.
+
+        They are the tokens of the largest of the user's last four messages, but at most a sixteenth of the budget. 0 for a
+        budget of less than 1,024 tokens.
+        """
+        if self.tokens < _LEAST_WITH_ROOM:
+            return 0
+        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
+        return min(max(map(count, latest), default=0), self.tokens // _SHARE_OF_REQUEST)

@@ -235,7 +235,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._log.added()
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
-            self.history.keep_now(event.agent)
+            self.history.keep_now(event.agent, ends_turn=True)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""

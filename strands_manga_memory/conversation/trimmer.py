@@ -259,20 +259,20 @@ class Trimmer:
         """Run ``work`` and return its result, in a thread if work on ``messages`` could block the event loop for long."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
-    def blocks_loop(self, messages: Sequence[Message]) -> bool:
-        """Return whether work on messages would block a running event loop for long."""
+    def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
+        """Return whether work on messages, with ``beside`` further tokens, would block a running event loop for long."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return False
-        return self._is_long(messages)
+        return self._is_long(messages, beside)
 
-    def _is_long(self, messages: Sequence[Message]) -> bool:
+    def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Return whether trimming messages may take about a second, or must read the log."""
         if self.features.uncounted_size(messages) > _LARGE:
             return True
         try:
-            needs_trim = self.is_over(messages, self.features.total(messages))
+            needs_trim = self.is_over(messages, self.features.total(messages) + beside)
         except Exception:
             logger.debug("the messages could not be counted", exc_info=True)
             needs_trim = True
@@ -286,10 +286,16 @@ class Trimmer:
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
-    def keep_now(self, agent: Agent) -> None:
-        """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation."""
-        if not self.blocks_loop(agent.messages[:]):
-            self._trim(agent)
+    def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
+        """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation.
+
+        At the end of a turn, room for the next request is made as well, so that the next request needs no selection of its own.
+        """
+        messages, room = agent.messages[:], 0
+        if ends_turn and not self.limits.has_low_mark:
+            room = self.limits.next_request(messages, self.features.tokens)
+        if not self.blocks_loop(messages, room):
+            self._trim(agent, room=room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Evict messages until the history has at most three quarters of its tokens, or half after a context window overflow.
@@ -369,14 +375,17 @@ class Trimmer:
             with logged_errors(logger, "on_evict failed, the messages have left the history"):
                 self.on_evict(said)
 
-    def _trim(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
-        """Evict and truncate messages until the history fits the budget together with the messages ``coming``."""
+    def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
+        """Evict and truncate messages until the history fits the budget.
+
+        The messages ``coming`` and ``room`` further tokens count towards the budget.
+        """
         with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
             history = agent.messages[:]
             ensure_ids(messages := [*history, *coming])
             is_within = True
-            if self.is_over(messages, self.features.total(messages)):
-                selection, candidates = self._select_from_tail(history, coming)
+            if self.is_over(messages, self.features.total(messages) + room):
+                selection, candidates = self._select_from_tail(history, coming, room)
                 self._commit(agent, history, selection, candidates)
                 is_within = same_objects(selection.messages[len(selection.kept) - len(coming) :], coming)
             self._within = [*agent.messages, *coming] if is_within else []
@@ -386,17 +395,19 @@ class Trimmer:
                 ids = {message.get("tracking_id") for message in known} | {one.tracking_id for one in self._evicted}
                 self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
-    def _select_from_tail(self, history: list[Message], coming: Sequence[Message]) -> tuple[Selection, list[Message]]:
+    def _select_from_tail(
+        self, history: list[Message], coming: Sequence[Message], room: int
+    ) -> tuple[Selection, list[Message]]:
         """Select from the history and evicted messages. Return the selection, and the candidates from which it was made.
 
         If a full history is trimmed below its budget (to a low-water mark), recently evicted messages are always candidates.
         Otherwise, they are candidates only after many new messages, or if the history would leave much of the budget unused.
-        The messages ``coming`` count towards the budget.
+        The messages ``coming`` and ``room`` further tokens count towards the budget.
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)
         if not limits.has_low_mark and not tail.is_due(limits.max_tokens, 0):
-            selection = self.select([*history, *coming])
+            selection = self.select([*history, *coming], beside=room)
             if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
                 return selection, history
         self._restore_tail()
@@ -407,7 +418,7 @@ class Trimmer:
             lambda found, most: self._select(found, most, turns=None, may_truncate=False).messages,
         )
         messages = [*candidates, *coming]
-        return self.select(messages, trim_to=limits.low_mark(messages, total)), candidates
+        return self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)), candidates
 
     def _restore_tail(self) -> None:
         """Read evicted messages of earlier processes from the log, once.
