@@ -5,6 +5,7 @@ The budget of the history rises for a long user message, and follows the token c
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -228,13 +229,17 @@ class Calibration:
         return -int(-counted * self.ratio // 1)
 
 
+_CACHED_PROMPTS = 4
+
+
 class RequestMeter:
     """Adjusts the ratio of a ``Calibration`` after each request to the usage that the model reports."""
 
-    __slots__ = ("_calibration", "_counter", "_model_class", "_sent")
+    __slots__ = ("_calibration", "_counter", "_model_class", "_sent", "_text_tokens")
 
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
+        self._text_tokens = functools.lru_cache(_CACHED_PROMPTS)(functools.partial(tokens_of, counter))
         self._calibration = calibration
         self._sent = 0
         self._model_class: type = type(None)
@@ -259,11 +264,11 @@ class RequestMeter:
             self._calibration.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of system prompt and tools."""
+        """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
         text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
         parts = ("name", "description", "inputSchema")
         specs = [{part: spec.get(part) for part in parts} for spec in tools]
-        return tokens_of(self._counter, text, json.dumps(specs, default=str) if specs else "")
+        return self._text_tokens(text, json.dumps(specs, default=str) if specs else "")
 
 
 # --- The history ----------------------------------------------------------------------------------
