@@ -96,8 +96,12 @@ class _ExtractedPreferences(BaseModel):
 class Learner:
     """Background extraction of preferences from messages by a model.
 
-    One request runs at a time. Messages that arrive meanwhile share the next request. The constructor's callback ``hear``
-    gets the id, the preferences and the time of each message. It runs in the background, in the queue with the key ``lane``.
+    One request runs at a time. Messages that arrive meanwhile share the next request.
+
+    Args:
+        writer: Writer that runs the requests in the background.
+        lane: Key of the writer's queue in which ``hear`` runs.
+        hear: Function that gets the id, the preferences and the time of a message.
     """
 
     def __init__(self, writer: Writer, lane: Hashable, hear: Callable[[str, list[Preference], float], None]) -> None:

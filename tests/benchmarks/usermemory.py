@@ -271,8 +271,7 @@ def _measure_context(folder: Path) -> dict[str, float]:
             Utterance("assistant", "Let me check that." if is_open else "Yes, it is.", 2, clock()),
         ]
         keeper.finalize(_transcript("u1", f"s{number}", said, clock()))
-    store.refresh()
-    context = store.build_agent_context()
+    context = UserMemoryStore(table, user_id="u1", clock=clock).build_agent_context()
     return {
         "context_tokens_after_500_sessions": float(TiktokenCounter().text(context)),
         "current_preferences_missing_from_it": float(sum(f"value {number}" not in context for number in range(12))),

@@ -177,7 +177,7 @@ class PreferenceLog:
 
         def attempt() -> tuple[str, str] | None:
             item, erased = self._marks()
-            renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": _version(item) + 1}
+            renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": uuid.uuid4().hex}
             is_written = self._partition.table.put(renewed, when=unchanged(item))
             return (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
 
@@ -207,7 +207,7 @@ class PreferenceLog:
         if after is None:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
-        written = {**self._item(after), "version": _version(item) + 1}
+        written = self._item(after)
         writes = [Write(item=written, when=unchanged(item))]
         writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
         writes.append(not_erased_since(owner.partition, erased))
@@ -327,7 +327,8 @@ class PreferenceLog:
         owner = self._partition.owner
         body = {"statements": [each.row for each in logged.statements], "removals": [each.row for each in logged.removals]}
         stored = sealed_unless_plain(body, self._partition.codec, place_of(owner, CHANGES))
-        return {"user_id": owner.changes_partition, "memory_id": CHANGES, "revision": logged.revision, **stored}
+        key = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        return {**key, "revision": logged.revision, "version": uuid.uuid4().hex, **stored}
 
     def _note(self, id_: str, at: float) -> Item:
         expires_at = int(at + _NOTE_SECONDS)
@@ -383,8 +384,3 @@ def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
     """Map each value in the text ``value``, which may list several, to the id of the message that last stated it."""
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}
-
-
-def _version(item: Item | None) -> int:
-    version = 0 if item is None else item.get("version")
-    return version if isinstance(version, int) else 0
