@@ -211,13 +211,23 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                 same = found is not None and found.tool_spec == tool.tool_spec
                 now[tool.tool_name] = found if same and found is not None else self._guarded(tool)
             self._removed = {name: tool for name, tool in known.items() if name not in now}
-            self._tools, self._loaded = now, True
+            is_first, self._tools, self._loaded = not self._loaded, now, True
             for name, guarded in now.items():
                 others = self._fallbacks.get(guarded.guard.remote_name) or self._fallbacks.get(name) or ()
                 guarded.fall_back_on([other for other in map(self._other, others) if other is not None])
             agents = list(self._agents) if now != before else []
+            if is_first:
+                self._warn_of_unknown_names()
         for agent in agents:
             self._bring_up_to_date(agent)
+
+    def _warn_of_unknown_names(self) -> None:
+        tools = (*self._tools.values(), *self._others.values())
+        known = {name for tool in tools for name in (tool.tool_name, tool.guard.remote_name)}
+        for name in sorted({*self._overrides, *self._fallbacks} - known):
+            logger.warning(
+                "server=<%s>, tool=<%s> | overrides or fallbacks name a tool that does not exist", self.supervisor.name, name
+            )
 
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
         policy = self._overrides.get(tool.mcp_tool.name) or self._overrides.get(tool.tool_name) or self.policy

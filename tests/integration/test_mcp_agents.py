@@ -373,6 +373,20 @@ def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
 # --- the facade and the middleware -------------------------------------------------------------------------------------
 
 
+def test_a_policy_for_a_tool_that_does_not_exist_is_reported(client: MCPClient, caplog: pytest.LogCaptureFixture) -> None:
+    overrides = {"flakey": policy(failures=1), "flaky": policy(failures=1), "get_backup": policy(failures=1)}
+
+    @tool
+    def get_backup() -> str:
+        """Answer instead."""
+        return "backup"
+
+    guarded = GuardedMCPTools(client, overrides=overrides, fallbacks={"flaky": get_backup, "hangs": "ok"})
+    asyncio.run(guarded.load_tools())
+    reported = [record.getMessage().partition(" | ")[0] for record in caplog.records if "does not exist" in record.getMessage()]
+    assert [each.partition("tool=")[2] for each in reported] == ["<flakey>", "<hangs>"]
+
+
 def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -> None:
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db")
     guarded = memory.guard(client, policy(failures=1, users=1), stale_ttl=60)

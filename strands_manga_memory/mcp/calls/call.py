@@ -82,8 +82,6 @@ class Call:
         unavailable: Failure of the call, if a fallback tool or an earlier result may answer instead. Otherwise None.
     """
 
-    __slots__ = ("_guard", "_partial", "_user", "arguments", "cancel_signal", "request_id", "result", "unavailable", "verdict")
-
     def __init__(
         self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None, user: Any = None
     ) -> None:
@@ -215,7 +213,8 @@ class Call:
         return self._ended(result=plain, exception=exception)
 
     def _ended(self, **how: Any) -> CallOutcome:
-        return CallOutcome(tool=self._guard.remote_name, cancelled=self._is_cancelled, **how)
+        cancelled = self.cancel_signal is not None and self.cancel_signal.is_set()
+        return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome, number: int, generation: int) -> Verdict:
         guard, server = self._guard, self._guard.server
@@ -258,10 +257,6 @@ class Call:
         self._guard.log.rejected(code, reason if retryable else self._guard.redact(reason))
         self.result = result_event(error_result(problem))
         self.unavailable = problem if retryable else None
-
-    @property
-    def _is_cancelled(self) -> bool:
-        return self.cancel_signal is not None and self.cancel_signal.is_set()
 
 
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
