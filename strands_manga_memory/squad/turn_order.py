@@ -47,7 +47,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """During the block, record that the caller waits until its request can run in a conversation.
+        """During the block, record that the caller waits for the running request of a conversation.
 
         Raises:
             CircularWaitError: The request that runs in the conversation waits for the caller, directly or through others.
@@ -118,7 +118,11 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait at most ``wait`` seconds for the turn of a request, and hold the turn until the block ends.
+        """Wait until the earlier requests of a conversation have ended. Later requests wait until the block ends.
+
+        Args:
+            scope: Scope of the conversation.
+            wait: Seconds to wait at most.
 
         Raises:
             BusyError: Earlier requests took too long, or this request and an earlier one would wait for each other.

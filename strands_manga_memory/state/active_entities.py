@@ -181,7 +181,7 @@ class EntityLayer(Layer):
         self.groups = groups
 
     def remove_source(self, message: str) -> None:
-        """Remove the entities that the message with the ``tracking_id`` ``message`` named."""
+        """Remove the entities that a message named. ``message`` is the ``tracking_id`` of the message."""
         self._keep(lambda each: each.message != message)
 
     @property
@@ -196,7 +196,14 @@ class EntityLayer(Layer):
 def _replace(
     groups: dict[str, tuple[ActiveEntity, ...]], type_: str, new: Mapping[str, ActiveEntity], *, by_user: bool
 ) -> None:
-    """Replace the active entities of a type by the ``new`` ones of a message, keyed by value, as ``mention`` describes."""
+    """Replace the active entities of one type in ``groups``. See ``EntityLayer.mention``.
+
+    Args:
+        groups: Active entities by type, which are changed in place.
+        type_: The entity type.
+        new: Entities of the type in a message, keyed by value.
+        by_user: Whether the user named the entities, and not a tool or the assistant.
+    """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))
     is_known = not known.keys().isdisjoint(new)

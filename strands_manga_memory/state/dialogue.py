@@ -327,7 +327,7 @@ class ConversationLayer(Layer):
             self.phase = phase
 
     def remove_source(self, message: str) -> None:
-        """Remove the slot values that were read from the user's message with the ``tracking_id`` ``message``."""
+        """Remove the slot values that a user's message contained. ``message`` is the ``tracking_id`` of the message."""
         if message == self._message:
             self._mentions = ()
         if any(slot.source == message for slot in self.slots.values()):

@@ -223,7 +223,7 @@ class StateStore:
         self._entries = {kind: _Entry(kind().bind(self), written=kind().values()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read the layers of an agent. Earlier changes are kept for layers that ``agent.state`` lacks."""
+        """Read the layers of an agent. Changes made before are kept, except those of layers that ``agent.state`` has."""
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
