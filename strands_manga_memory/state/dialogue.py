@@ -340,7 +340,8 @@ class ConversationLayer(Layer):
         values of a type than there are slots for the type, none of them is used. A correction replaces the confirmed value of
         the only slot of its type by an inferred one.
         """
-        for mention in self._mentions:
+        taken = set[str]()
+        for mention in {(each.type, each.value): each for each in self._mentions}.values():
             slots = [slot for slot in self.slots.values() if slot.entity == mention.type]
             if len({each.value for each in self._mentions if each.type == mention.type}) > len(slots):
                 continue
@@ -348,7 +349,8 @@ class ConversationLayer(Layer):
             asked = self.clarifications[0].slot if question is not None and self.clarifications else None
             for slot in slots:
                 is_known = slot.status is SlotStatus.CONFIRMED
-                if is_known and not (is_correction and len(slots) == 1 and slot.value != mention.value):
+                is_replaced = is_known and is_correction and len(slots) == 1 and slot.value != mention.value
+                if slot.name in taken or (is_known and not is_replaced):
                     continue
                 confirmed = not is_known and question is not None and (slot.name == asked or slot.question == question)
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
@@ -361,4 +363,5 @@ class ConversationLayer(Layer):
                             is_canonical=True,
                         )
                     )
+                    taken.add(slot.name)
                     break

@@ -708,6 +708,14 @@ def test_correction_replaces_a_confirmed_value_by_one_to_be_confirmed(text: str)
     assert (coordinator.dialogue.slot("volume").value, coordinator.dialogue.slot("volume").status) == ("4", SlotStatus.INFERRED)
 
 
+def test_two_values_of_one_message_fill_two_slots() -> None:
+    slots = [DialogueSlot(name=name, question=f"{name}?", entity="date") for name in ("from", "to")]
+    coordinator = StateCoordinator(intents={"book": slots})
+    agent_with(coordinator)("I need a room from March 3 to March 5, so from March 3.")
+    coordinator.dialogue.set_intent("book")
+    assert [slot.value for slot in coordinator.dialogue.slots.values()] == ["03-03", "03-05"]
+
+
 def test_several_values_for_one_slot_fill_none() -> None:
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator)
@@ -887,7 +895,7 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
     type(store).survives_process, before = survives, type(store).survives_process
     try:
         model = ScriptedModel()
-        coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot)
+        coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic)
         health = coordinator._environment_tracker._changes._health  # type: ignore[union-attr]
         health._clock = monotonic
         health.renew()
