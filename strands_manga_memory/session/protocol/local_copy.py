@@ -92,7 +92,7 @@ class LocalCopy:
         self._own_tags: deque[str] = deque(maxlen=64)
         self._skips_rest = False
         self._changes: dict[str, Any] = {}
-        self._notes: tuple[Any] | None = None
+        self._notes: Any = None
 
     # The agent's side
 
@@ -125,7 +125,7 @@ class LocalCopy:
             if self._open is None:
                 self._open = self._next_key()
                 self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
-            if self._changes.get(CLOSED, CLOSED in self.base.states and self.base.states[CLOSED].value):
+            if self._changes.get(CLOSED, self.base.is_closed):
                 self._changes[CLOSED] = False
             turn = self.own[self._open]
             self.own[self._open] = replace(
@@ -192,12 +192,13 @@ class LocalCopy:
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Set values of state entries, keyed by name."""
         with self.lock:
-            self._changes.update(states)
+            self._changes |= states
+            self._drop_saved()
 
     def set_notes(self, notes: Any) -> None:
         """Set the state of the conversation manager."""
         with self.lock:
-            self._notes = (notes,)
+            self._notes = notes
 
     @property
     def states(self) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class LocalCopy:
     def notes(self) -> Any:
         """State of the conversation manager."""
         with self.lock:
-            return self.base.notes if self._notes is None or self.is_overruled else self._notes[0]
+            return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> tuple[Slot, ...]:
         """Replace the agent's history (``view``) by the history to store (``window``). Return the new ``view``."""
@@ -279,7 +280,11 @@ class LocalCopy:
     def is_dirty(self) -> bool:
         """Whether there is a change that no store has confirmed."""
         with self.lock:
-            return self.has_work() or (self.base.incarnation > 0 and not self.is_stored())
+            if self.has_work():
+                return True
+            copies = (copy for copy in (self.hot_copy, self.head_copy) if copy is not None)
+            is_stored = any(copy.version == self.base.version and copy.has_content_of(self.base) for copy in copies)
+            return self.base.incarnation > 0 and not is_stored
 
     # The stores' side
 
@@ -293,7 +298,7 @@ class LocalCopy:
             own = self.unsaved()
             self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
             self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
-            changes = self._changed_states()
+            changes = self._changes
             turns = {**self.evicted, **base.turns}
             turns |= {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
             used = bool(own or changes.keys() - {CLOSED} or self.window != base.window)
@@ -359,10 +364,9 @@ class LocalCopy:
                 self._check_merge(self.states, found)
             self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
             self.base = joined
-            self._forget_unlogged()
+            self._drop_saved()
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
-            self._keep_unsaved()
             self._rename_late_turns()
             self._rebase(before.window, before.incarnation)
 
@@ -372,11 +376,7 @@ class LocalCopy:
             self.answered_at = self._clock()
             before = self.base
             self.base = join(record, before)  # redactions and reads since the draft stay
-            self._forget_unlogged()
-            self._keep_unsaved()
-            self._changes = self._changed_states()
-            if self._notes is not None and self._notes[0] == self.base.notes:
-                self._notes = None
+            self._drop_saved()
             is_newest = (record.incarnation, record.version) >= (before.incarnation, before.version)
             # While a flush stores an earlier draft, a save may end. The agent then edits the history of that save.
             self._rebase(record.window if is_newest else before.window, record.incarnation)
@@ -457,14 +457,7 @@ class LocalCopy:
     def has_work(self) -> bool:
         """Return whether the agent has changes that ``base``, the joined record of the stores, does not have."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
-        return is_edited or bool(self.unsaved() or self._changed_states())
-
-    def is_stored(self) -> bool:
-        """Return whether a tier is known to have the joined record ``base``, with all of its content."""
-        return any(
-            copy is not None and copy.version == self.base.version and copy.has_content_of(self.base)
-            for copy in (self.hot_copy, self.head_copy)
-        )
+        return is_edited or bool(self.unsaved() or self._changes)
 
     def unsaved(self) -> dict[TurnKey, Turn]:
         """Return the turns that no store has confirmed completely, keyed by turn key."""
@@ -518,8 +511,16 @@ class LocalCopy:
         )
         return not mine.has_content_of(theirs)
 
-    def _keep_unsaved(self) -> None:
+    def _drop_saved(self) -> None:
+        """Keep only the changes that the joined record ``base`` lacks, and the open turn."""
+        if self.hash_is_log:
+            self.base = replace(self.base, unlogged={}).normalize()
+        states = self.base.states
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
+        self._changes = {
+            name: value for name, value in self._changes.items() if name not in states or states[name].value != value
+        }
+        self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
         """Give unsaved turns keys above all keys that were read, so that the log has turns in the order of their first save."""
@@ -539,14 +540,6 @@ class LocalCopy:
             if key in self.base.redactions:
                 redactions = {new if known == key else known: found for known, found in self.base.redactions.items()}
                 self.base = replace(self.base, redactions=redactions)
-
-    def _changed_states(self) -> dict[str, Any]:
-        states = self.base.states
-        return {name: value for name, value in self._changes.items() if name not in states or states[name].value != value}
-
-    def _forget_unlogged(self) -> None:
-        if self.hash_is_log:
-            self.base = replace(self.base, unlogged={}).normalize()
 
     def _note_new_incarnation(self, before: Record) -> None:
         """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound."""

@@ -202,7 +202,7 @@ class Record:
     @property
     def is_closed(self) -> bool:
         """Whether the durable tier's copy of the conversation is marked as complete (the hot tier has nothing newer)."""
-        return bool(self.states[CLOSED].value) if CLOSED in self.states else False
+        return CLOSED in self.states and bool(self.states[CLOSED].value)
 
     @property
     def shown_keys(self) -> set[TurnKey]:
@@ -317,26 +317,28 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         for key, length in seen.items()
         if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
     }
-    new_turns = sum(not newer.counted_length(key) and _is_counted(older, key) for key in uncounted)
+    new_turns = [older.turns.get(key, Turn()) for key in uncounted if not newer.counted_length(key)]
     seen = {**newer.seen, **seen}
     unlogged = {
         key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
         for key in {**older.unlogged, **newer.unlogged}
     }
     states = {**older.states, **newer.states}
-    for name, entry in older.states.items():
-        states[name] = max(entry, states[name], key=lambda found: found.version)
+    states |= {name: entry for name, entry in older.states.items() if entry.version > states[name].version}
     return replace(
         newer,
         window=insert_slots(newer.window, fresh),
         seen=seen,
         states=states,
-        redactions=_united(newer.redactions, older.redactions),
+        redactions={
+            key: latest_replacements(newer.redactions.get(key, {}), older.redactions.get(key, {}))
+            for key in {**older.redactions, **newer.redactions}
+        },
         turns={key: turn.merge(newer.turns.get(key, turn)) for key, turn in {**newer.turns, **older.turns}.items()},
         unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
         last_used=max(newer.last_used, older.last_used),
         created=min(filter(None, (newer.created, older.created)), default=0.0),
-        turn_count=max(older.turn_count, newer.turn_count + new_turns),
+        turn_count=max(older.turn_count, newer.turn_count + sum(not turn.about.get(CONTINUES) for turn in new_turns)),
         message_count=max(older.message_count, newer.message_count + sum(uncounted.values())),
         ids=newer.ids or older.ids,
     ).normalize()
@@ -357,16 +359,13 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
     """Return a history with messages added, each after the nearest message before it in the history ``order``, else first."""
-    result = [slot[:2] for slot in window]
-    placed = list(window)
+    result = list(window)
     for slot in slots:
-        if slot[:2] in result:
-            continue
-        before = reversed(order[: order.index(slot)])
-        at = next((result.index(other[:2]) + 1 for other in before if other[:2] in result), 0)
-        placed.insert(at, slot)
-        result.insert(at, slot[:2])
-    return tuple(placed)
+        present = [other[:2] for other in result]
+        if slot[:2] not in present:
+            before = reversed(order[: order.index(slot)])
+            result.insert(next((present.index(other[:2]) + 1 for other in before if other[:2] in present), 0), slot)
+    return tuple(result)
 
 
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
@@ -402,20 +401,16 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     """
     if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
-    missing = {}
-    for key, turn in record.turns.items():
-        length = head.logged_length(key)
-        if head.has_forgotten(key) and key not in record.unlogged:
-            continue
-        if length < len(turn.messages):
-            missing[key] = length
-    return missing
+    logged = {key: head.logged_length(key) for key in record.turns if key in record.unlogged or not head.has_forgotten(key)}
+    return {key: length for key, length in logged.items() if length < len(record.turns[key].messages)}
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
     """Return the keys of the turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
-    found = {key: record.turns[key] for key in keys if key in record.turns}
-    return {key for key, turn in found.items() if not turn.is_open or max(turn.times, default=silent_since + 1) <= silent_since}
+    turns = record.turns
+    return {
+        key for key in keys if key in turns and (not turns[key].is_open or max(turns[key].times, default=0.0) <= silent_since)
+    }
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
@@ -441,10 +436,6 @@ def _carried_over(older: Record, newer: Record) -> Record:
         last_used=older.last_used,
         ids=older.ids,
     )
-
-
-def _is_counted(record: Record, key: TurnKey) -> bool:
-    return key not in record.turns or not record.turns[key].about.get(CONTINUES)
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
@@ -473,12 +464,6 @@ def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -
     for key in sorted(shown - present):  # evicted by the older author, grown since the newer one saw them
         slots += [Slot(key, at) for at in range(newer.seen.get(key, 0), older.seen.get(key, 0))]
     return slots
-
-
-def _united(
-    newer: Mapping[TurnKey, Mapping[int, Replacement]], older: Mapping[TurnKey, Mapping[int, Replacement]]
-) -> dict[TurnKey, Mapping[int, Replacement]]:
-    return {key: latest_replacements(newer.get(key, {}), older.get(key, {})) for key in {**older, **newer}}
 
 
 def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:

@@ -64,7 +64,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "redactions of the older record are forgotten": (
         SETS["redacts"],
-        lambda: mock.patch.object(record, "_united", lambda newer, older: dict(newer)),
+        lambda: mock.patch.object(record, "latest_replacements", lambda newer, older: dict(newer)),
     ),
     "a deletion carries unsaved turns over": (
         SETS["deletes"],
