@@ -239,27 +239,21 @@ class AgentConversation:
 
     def redact(self, message: Mapping[str, Any]) -> bool:
         """Put ``message`` in place of all messages in memory with its ``tracking_id``. Return False if there are none."""
-        identity = message.get("tracking_id")
         with self.lock:
-            local = self.local
-            found = [
-                (key, number)
-                for key, turn in local.held_turns.items()
-                for number, known in enumerate(turn.messages)
-                if identity and _identity(known) == identity
-            ]
+            found = list(self._held_messages(message.get("tracking_id")))
             for key, number in found:
-                local.redact(key, {number: dump(message)})
+                self.local.redact(key, {number: dump(message)})
         return bool(found)
 
-    def _held_slot(self, identity: str) -> Slot | None:
-        """Return the reference to the newest message in memory that has the ``tracking_id`` ``identity``."""
-        text = dump(identity)
+    def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
+        """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``, newest turn first."""
+        if not identity:
+            return
+        text = dump(identity) if identity.isascii() else b""  # other characters have two serialized forms
         for key, turn in reversed(self.local.held_turns.items()):
             for number, data in enumerate(turn.messages):
                 if text in data and _identity(data) == identity:
-                    return Slot(key, number)
-        return None
+                    yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
         """Copy the present history and states of the agent to the local record, as changes to save."""
@@ -267,7 +261,7 @@ class AgentConversation:
             local = self.local
             if self._resets != local.resets:
                 return  # history and states are of a deleted or expired conversation
-            view = slots_of(messages, local.view, local.message, self._held_slot)
+            view = slots_of(messages, local.view, local.message, self._held_messages)
             local.set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():

@@ -158,24 +158,20 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         raise CorruptRecordError("a turn up to the wanted one cannot be read", record=str(damaged[0]))
     after = min((key for key, number in numbers.items() if number > at_turn), default=None)
     turns = {key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn}
+    lengths = {key: len(turn.messages) for key, turn in log.items()}
+    window = tuple(Slot(key, number) for key in sorted(turns)[-SEEN_TURNS:] for number in range(lengths[key]))
     states = {name: entry for name, entry in base.states.items() if name != CLOSED}
     if after is not None:
         # The author of a turn had seen every earlier version, so the key of the turn has a later time than those versions.
         states = {name: entry for name, entry in states.items() if entry.version.time < after.time}
-        shown = sorted(turns)[-SEEN_TURNS:]
-        window = tuple(Slot(key, number) for key in shown for number in range(len(turns[key].messages)))
-    else:
-        slots = tuple(Slot(key, number) for key in sorted(turns) for number in range(len(turns[key].messages)))
-        grown = Record(
-            incarnation=base.incarnation, window=slots, seen={key: len(turn.messages) for key, turn in turns.items()}
-        )
-        window = join(base, grown).window  # the log may have grown since the record was read
+    else:  # the log may have grown since the record was read
+        window = join(base, Record(incarnation=base.incarnation, window=window, seen=lengths)).window
     return Record(
         incarnation=base.incarnation,
         window=window,
         notes=base.notes if after is None else None,
-        seen={**base.seen, **{key: len(turn.messages) for key, turn in log.items()}},
-        removed={**base.removed, **{key: len(turn.messages) for key, turn in log.items() if key not in turns}},
+        seen={**base.seen, **lengths},
+        removed={**base.removed, **{key: length for key, length in lengths.items() if key not in turns}},
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,
@@ -183,7 +179,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         last_used=now,
         created=base.created,
         turn_count=at_turn,
-        message_count=sum(len(turn.messages) for turn in turns.values()),
+        message_count=sum(lengths[key] for key in turns),
         ids=base.ids,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from strands.types.content import Message
@@ -19,12 +19,12 @@ _UNREADABLE_ID = "unreadable-"
 Stored = Callable[[Slot], bytes | None]
 """Type of a function that returns the serialized message to which a reference points; None if it cannot be read now."""
 
-Found = Callable[[str], Slot | None]
-"""Type of a function that returns the reference to the evicted message with a ``tracking_id``; None if none is in memory."""
+Found = Callable[[str], Iterable[tuple[TurnKey, int]]]
+"""Type of a function that returns turn key and index of each message in memory with a ``tracking_id``, newest turn first."""
 
 
 def slots_of(
-    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: None
+    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: ()
 ) -> tuple[Slot, ...]:
     """Convert an agent's history to references to stored messages.
 
@@ -35,7 +35,7 @@ def slots_of(
         messages: The agent's history.
         view: References of the previous history, and of the messages that were appended since.
         stored: Returns the serialized message to which a reference points.
-        found: Returns the reference to the message with a ``tracking_id`` that was evicted from the history; None without one.
+        found: Returns turn key and index of each message in memory with a ``tracking_id``, also if it left the history.
     """
     left: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -57,9 +57,10 @@ def slots_of(
         identity = _identity_of(message)
         if identity and edited.get(identity):
             return edited[identity].pop(0)._replace(body=data)
-        returned = found(identity) if identity else None
-        if returned is None or returned[:2] in shown:
+        place = next(iter(found(identity)), None) if identity else None
+        if place is None or place in shown:
             return Slot(None, 0, data)
+        returned = Slot(*place)
         return returned if stored(returned) == data else returned._replace(body=data)
 
     known = zip(unchanged, messages, dumped, strict=True)

@@ -220,9 +220,7 @@ class DurableTier:
             attributes[HOT] = True
         data = seal_object(_object_of(record), "/".join(self._key), Codec() if record.is_empty else self._codec)
         when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
-        return put_split(
-            self._table, self._key, data, attributes=attributes, when=when, before=before, cleans=redacts, scrub=redacts
-        )
+        return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 
     def remove_head(self) -> bool:
         """Delete the conversation's head item, but not the log. Return False if another writer has changed the item."""
@@ -245,19 +243,18 @@ class DurableTier:
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
         """
+        where, merged = self._turn_key(incarnation, key), turn
         found: Item | None = None
-        merged = turn
         for _ in attempts("durable"):
-            if self._put_turn_once(incarnation, key, merged, before=found):
+            if self._put_turn_once(where, key, merged, before=found):
                 return
-            found = self._table.get(*self._turn_key(incarnation, key))
+            found = self._table.get(*where)
             read = None if found is None else self._turn_in(found)
             merged = turn if read is None else read.merge(turn)
             if read == merged:
                 return
 
-    def _put_turn_once(self, incarnation: int, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
-        where = self._turn_key(incarnation, key)
+    def _put_turn_once(self, where: Key, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
         when = ABSENT if before is None else Condition(equals={"form": before.get("form")})
         scrub = bool(turn.redacted)
         attributes = {"form": turn.form, **({} if self._codec.encrypts else _readable_attributes(turn))}
@@ -265,17 +262,7 @@ class DurableTier:
         if is_text(data) and (before is None or "parts" not in before):
             names = {self._table.schema.partition: where[0], self._table.schema.sort: where[1]}
             return self._table.put({**names, **attributes, "turn": data.decode()}, when=when, scrub=scrub)
-        put = put_split(
-            self._table,
-            where,
-            data,
-            attributes=attributes,
-            when=when,
-            before=before,
-            cleans=scrub and before is not None,
-            scrub=scrub,
-        )
-        return put is not None
+        return put_split(self._table, where, data, attributes=attributes, when=when, before=before, scrub=scrub) is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
         """Read turns of an incarnation (run of the conversation) from the log. Missing and damaged turns are left out."""
@@ -299,7 +286,7 @@ class DurableTier:
             items = 0
             for item in self._table.query(self._session, first=prefix, last=last, reverse=limit is not None, limit=limit):
                 items, sort = items + 1, str(item[self._table.schema.sort])
-                key = None if is_part((self._session, sort)) else TurnKey.parse(sort.removeprefix(prefix))
+                key = None if is_part(sort) else TurnKey.parse(sort.removeprefix(prefix))
                 turn = None if key is None or key in turns else self._turn_in(item)
                 if key is not None and turn is not None:
                     turns[key] = turn
@@ -312,28 +299,25 @@ class DurableTier:
 
     def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
         """Return the keys of damaged turns that the log has of an incarnation (run of the conversation)."""
-        prefix = self._prefix(incarnation)
-        keys = []
-        for item in self._table.query(self._session, first=prefix, last=f"{prefix}\U0010ffff"):
-            sort = str(item[self._table.schema.sort])
-            if not is_part((self._session, sort)) and self._turn_in(item) is None:
-                keys.append(TurnKey.parse(sort.removeprefix(prefix)))
-        return keys
+        return [key for key, item in self._logged(incarnation) if self._turn_in(item) is None]
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns that are in the log, although the stored record ``head`` does not list them as logged."""
-        prefix = self._prefix(head.incarnation)
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        first = f"{prefix}{min([*newest, *head.unlogged])}" if newest else prefix
-        unlisted = []
-        for item in self._table.query(self._session, first=first, last=f"{prefix}\U0010ffff", attributes=[]):
+        logged = self._logged(head.incarnation, first=min([*newest, *head.unlogged]) if newest else None, attributes=[])
+        return [key for key, _ in logged if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))]
+
+    def _logged(
+        self, incarnation: int, *, first: TurnKey | None = None, attributes: Sequence[str] | None = None
+    ) -> Iterator[tuple[TurnKey, Item]]:
+        """Yield the key and the first item of each logged turn of an incarnation, from the turn ``first`` on."""
+        prefix = self._prefix(incarnation)
+        begin, end = f"{prefix}{first or ''}", f"{prefix}\U0010ffff"
+        for item in self._table.query(self._session, first=begin, last=end, attributes=attributes):
             sort = str(item[self._table.schema.sort])
-            if not is_part((self._session, sort)):
-                key = TurnKey.parse(sort.removeprefix(prefix))
-                if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key)):
-                    unlisted.append(key)
-        return unlisted
+            if not is_part(sort):
+                yield TurnKey.parse(sort.removeprefix(prefix)), item
 
     def with_unlisted_turns(self, head: Record) -> Record:
         """Return ``head`` with the turns of the log that it does not list, because a flush stopped before it stored a head."""

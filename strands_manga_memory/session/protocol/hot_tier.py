@@ -16,6 +16,7 @@ The field ``window`` lists the fields that are read when an agent is restored.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -431,17 +432,11 @@ def _kind_of(part: _Part) -> str:
 
 
 def _field_name(part: _Part, number: int) -> str:
-    return f"{'m' if isinstance(part, TurnKey) else 'x'}{number}"
+    return f"{_kind_of(part)}{number}"
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
     """Return the numbers of parts: as in ``known``, or free numbers for new parts."""
-    numbers: dict[_Part, int] = {}
-    last = {"m": 0, "x": 0}
-    for part, number in known.items():
-        last[_kind_of(part)] = max(number, last[_kind_of(part)])
-    for part in parts:
-        if part not in known:
-            last[_kind_of(part)] += 1
-        numbers[part] = known.get(part, last[_kind_of(part)])
-    return numbers
+    used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
+    free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
+    return {part: known[part] if part in known else next(free[_kind_of(part)]) for part in parts}

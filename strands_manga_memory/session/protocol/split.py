@@ -26,8 +26,7 @@ def put_split(
     attributes: Mapping[str, Any],
     when: Condition,
     before: Item | None = None,
-    cleans: bool = False,
-    scrub: bool = True,
+    scrub: bool = False,
 ) -> Item | None:
     """Store a value in one or more items of a table.
 
@@ -40,13 +39,13 @@ def put_split(
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
-        cleans: Whether to also delete parts of the value that interrupted writes have left. Used after a redaction.
-        scrub: Whether the replaced value must become unreadable in the store's files, as after a redaction; see ``Table.put``.
+        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the value that interrupted
+            writes have left are then deleted, too; see also ``Table.put``.
 
     Returns:
         The first item without the value; None if the condition was not met.
     """
-    rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[]) if cleans else ()
+    rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[]) if scrub else ()
     obsolete = {_key_of(table, row) for row in rows}
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
@@ -80,9 +79,12 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     key = _key_of(table, item)
     name, before = "/".join(key), None
     for _ in range(_TRIES):
-        data = _data_of(table, item)
-        if data is not None:
-            return item, data
+        keys = part_keys(table, item)
+        found = table.batch_get(keys) if keys else {}
+        chunks = [part.get("data") for part in (item, *(found.get(key, {}) for key in keys))]
+        whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
+        if len(whole) == len(chunks):
+            return item, b"".join(whole)
         if before is not None and before.get("tag") == item.get("tag"):
             raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
         before, present = item, table.get(*key)
@@ -105,14 +107,6 @@ def _key_of(table: Table, item: Item) -> Key:
     return item[table.schema.partition], item[table.schema.sort]
 
 
-def _data_of(table: Table, item: Item) -> bytes | None:
-    keys = part_keys(table, item)
-    found = table.batch_get(keys) if keys else {}
-    chunks = [part.get("data") for part in [item, *(found.get(key, {}) for key in keys)]]
-    whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
-    return b"".join(whole) if len(whole) == len(chunks) else None
-
-
-def is_part(key: Key) -> bool:
-    """Return whether a key belongs to a further part of a split value."""
-    return "~" in key[1].rpartition("#")[2]
+def is_part(sort: str) -> bool:
+    """Return whether a sort value belongs to a further part of a split value."""
+    return "~" in sort.rpartition("#")[2]

@@ -70,7 +70,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
 
     new, when = noise(size, seed=2), Condition(equals={"version": 1})
     before = table.get(*KEY)
-    assert put_split(table, KEY, new, attributes={"version": 2}, when=when, before=before, cleans=True)
+    assert put_split(table, KEY, new, attributes={"version": 2}, when=when, before=before, scrub=True)
 
     assert whole_value(table, table.get(*KEY))[1] == new
     assert len(table.rows) == -(-size // MOST_BYTES) + 1

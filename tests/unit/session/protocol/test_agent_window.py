@@ -96,12 +96,12 @@ def test_message_that_returns_has_its_slot_again() -> None:
     """A message that left the history is no note when it returns, whether whole or edited."""
     slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
     edited = {**message(VIEW[1]), "content": [{"text": "shortened"}]}
-    returned = slots_of([message(VIEW[0]), edited, message(VIEW[4])], VIEW[4:], stored, slots.get)
+    returned = slots_of([message(VIEW[0]), edited, message(VIEW[4])], VIEW[4:], stored, lambda identity: [slots[identity][:2]])
     assert returned == (VIEW[0], VIEW[1]._replace(body=dump(edited)), VIEW[4])
 
 
 def test_second_use_of_a_shown_message_is_a_note() -> None:
     """A message that the history has once keeps its slot; its copy does not take the slot, too."""
     slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
-    shown, copied = slots_of([message(VIEW[0]), message(VIEW[0])], VIEW[:2], stored, slots.get)
+    shown, copied = slots_of([message(VIEW[0]), message(VIEW[0])], VIEW[:2], stored, lambda identity: [slots[identity][:2]])
     assert (shown, copied.key) == (VIEW[0], None)
