@@ -191,7 +191,7 @@ class AgentConversation:
             is_over = not is_hot and bool(base.last_used) and base.last_used + tiers.ttl.session <= tiers.clock()
         if is_over and inspect:
             with self.lock:
-                number = local.next_incarnation(0, None)
+                number = local.next_incarnation()
                 local.begin_after(Record(version=base.version, incarnation=number, carries_from=number))
         elif is_over:
             with suppress(StoreUnavailableError):

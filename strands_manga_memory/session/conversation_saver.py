@@ -243,8 +243,8 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing":
         return
-    deadline = tiers.durable_deadline if tier == "durable" else tiers.hot_deadline
-    waiter = awaitable(future)
+    is_hot, waiter = tier == "hot", awaitable(future)
+    deadline, health = (tiers.hot_deadline, saver.hot_health) if is_hot else (tiers.durable_deadline, saver.durable_health)
     try:
         # The deadline counts from the request to the tier, and does not count while the whole process is blocked, such as by
         # garbage collection. A busy machine is therefore not taken for a tier that does not answer.
@@ -255,12 +255,11 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
             held_up += max(0.0, time.monotonic() - asked - wait)
         if not waiter.done():
             if not saver.left(deadline + held_up):
-                (tiers.writer.durable_health if tier == "durable" else tiers.writer.hot_health).failed(since=saver.asked_at)
+                health.failed(since=saver.asked_at)
             missed(tier)
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()
     except StoreUnavailableError as error:
-        health = saver.durable_health if tier == "durable" else saver.hot_health
         logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
     finally:
         del waiter, future  # avoids a reference cycle of error, traceback, frame and future

@@ -217,7 +217,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         base = hold.local.base
         if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
-        incarnation = hold.local.next_incarnation(base.incarnation, None)
+        incarnation = hold.local.next_incarnation()
         version = hold.local.next_version(*found)
         record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation)
         if replaces:

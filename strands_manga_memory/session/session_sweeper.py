@@ -52,12 +52,14 @@ class EndedConversation:
 
     Attributes:
         hold: Object with this process's copy of the conversation. It reads and writes both tiers.
+        durable: Access to the conversation in the durable tier; None without one.
     """
 
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
         self.place = place
         self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
         self.hold = connect(place, tiers, ids=self._ids)
+        self.durable = self.hold.durable
 
     @property
     def record(self) -> Record:
@@ -85,7 +87,7 @@ class EndedConversation:
         found = self.hold.read_hot(touch=False)
         if found is None or found.is_empty or self.hold.hot is None or self.hold.hot.stored_as != claimed:
             return False
-        if self.hold.durable is not None:
+        if self.durable is not None:
             self.hold.close(writes_hot=False)
         return True
 
@@ -96,7 +98,7 @@ class EndedConversation:
             StoreUnavailableError: The tier does not answer.
             CorruptRecordError: The record cannot be read.
         """
-        if self.hold.durable is not None:
+        if self.durable is not None:
             self.hold.read_head(is_alone=True)
         else:
             self.hold.read_hot(touch=False)
@@ -108,14 +110,14 @@ class EndedConversation:
         Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL has deleted the record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
-        numbers = [] if self.hold.durable is None else self.hold.durable.incarnations()
+        numbers = [] if self.durable is None else self.durable.incarnations()
         return [number for number in numbers if number >= first and (number < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
         """Yield the transcripts of all expired runs of the conversation (incarnations), then of the present run."""
-        for number in self.ended_incarnations:
-            assert self.hold.durable is not None  # noqa: S101 - it has them
-            yield from self._transcript(sorted(self.hold.durable.read_log(number).items()))
+        if self.durable is not None:
+            for number in self.ended_incarnations:
+                yield from self._transcript(sorted(self.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
@@ -254,9 +256,9 @@ class SessionSweeper:
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)
-        if conversation.hold.durable is None:
+        if conversation.durable is None:
             return hot.drop(name, expect=expect)
-        self._mark(conversation.place, conversation.hold.durable)
+        self._mark(conversation.place, conversation.durable)
         return conversation.hold.empty_hot()
 
     # The durable tier
@@ -290,7 +292,7 @@ class SessionSweeper:
             return now + wait + self._lease, False
         conversation = EndedConversation(entry.place, self._tiers, ids=entry.ids)
         conversation.read()
-        durable, record = conversation.hold.durable, conversation.record
+        durable, record = conversation.durable, conversation.record
         assert durable is not None  # noqa: S101 - for the type checker
         if record.is_empty:
             return self._attend_ended(entry, conversation, durable)
@@ -343,7 +345,8 @@ class SessionSweeper:
         if there:
             is_finalized = bool(conversation.ended_incarnations) and self._finalized(conversation, durable, is_empty=False)
             if max(there) >= record.incarnation:  # the table's own TTL has deleted the head, or it was lost
-                after = record.expire(conversation.hold.local.next_version(), max(max(there) + 1, int(now)))
+                local = conversation.hold.local
+                after = record.expire(local.next_version(), local.next_incarnation(max(there)))
                 if not durable.put_head(after):
                     return now + self._lease, is_finalized
                 durable.purge(after.incarnation)

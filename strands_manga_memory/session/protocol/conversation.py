@@ -317,7 +317,7 @@ class Conversation:
                     self.read_head()  # the author of the turns has put a head before them, perhaps just now
                     if self._is_new_durably:
                         # The log is left of a conversation that was lost or deleted: nothing of it may come back.
-                        self.local.first_incarnation = self.local.next_incarnation(1, None)
+                        self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
@@ -439,7 +439,7 @@ class Conversation:
         hot, found = self.hot, None
         if hot is not None:
             found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self.hot_seconds(Record())))
-        known = max(self.local.base.incarnation, found.incarnation if found else 0)
+        known = found.incarnation if found else 0
         tombstone = self._put_tombstone_durably(known) if self.durable is not None else None
         if self.hot is not None:
             tombstone = self._put_tombstone_in_hot(tombstone, known)
@@ -502,7 +502,7 @@ class Conversation:
             base = self.local.base
             if base.last_used > unused_since or self.local.has_work():
                 return False
-            after = base.expire(self.local.next_version(), self.local.next_incarnation(base.incarnation, None))
+            after = base.expire(self.local.next_version(), self.local.next_incarnation())
         if self.durable is not None:
             with self._durable_io:
                 known = self.durable.record

@@ -59,15 +59,14 @@ class _Head:
 
     Args:
         item: The item of the head; None if there is no head.
-        stored: The record in the item; None if there is no head, the head is damaged, or it is an expired tombstone.
-        record: The valid record: ``stored``, or an empty record if a tombstone of the session or user deleted the conversation.
-        is_damaged: Whether there is a head that cannot be read.
+        record: The record in the item, or an empty record if a tombstone of the session or user deleted the conversation. None
+            if there is no head, the head is damaged, or it is an expired tombstone.
+        is_obsolete: Whether the item may have content that ``record`` lacks: it is damaged, or the conversation was deleted.
     """
 
     item: Item | None
-    stored: Record | None
     record: Record | None
-    is_damaged: bool = False
+    is_obsolete: bool = False
 
 
 class DurableTier:
@@ -140,14 +139,14 @@ class DurableTier:
         self._head = None
         found = self._table.batch_get([self._key, *self._watched]) if self._watched else {}
         item = found.pop(self._key, None) if self._watched else self._table.get(*self._key)
-        stored = None
+        record = None
         if item is not None and not self._is_expired(item):
-            item, stored = self._opened_head(item)
+            item, record = self._opened_head(item)
         ended = self._ended_below(found.values())
-        record = stored
-        if ended > (0 if stored is None else stored.incarnation):
+        is_deleted = ended > (0 if record is None else record.incarnation)
+        if is_deleted:
             record = Record(incarnation=ended, carries_from=ended)
-        self._head = _Head(item, stored, record)
+        self._head = _Head(item, record, is_obsolete=is_deleted)
         return record
 
     def read_head_to_delete(self) -> Record | None:
@@ -165,7 +164,7 @@ class DurableTier:
             item = self._table.get(*self._key)
             # The parts of a damaged head are found by their keys, because its attributes may be damaged, too.
             whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
-            self._head = _Head(whole, None, None, is_damaged=True)
+            self._head = _Head(whole, None, is_obsolete=True)
             return None
 
     def _opened_head(self, item: Item) -> tuple[Item, Record]:
@@ -190,14 +189,13 @@ class DurableTier:
         """
         if self._head is None:
             raise OvertakenError("the head of the durable tier is not known")
-        before = self._head
-        is_first = not record.is_empty and (before.stored is None or before.stored.is_empty)
+        before, known = self._head, self._head.record
+        is_first = not record.is_empty and (known is None or known.is_empty)
         if is_first and (items := self._index_items(record.ids)):
             self._table.batch_write(puts=items)
-        known = before.stored
         redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
         self._head = None
-        item = self._put_head_item(record, before.item, redacts=redacts or before.is_damaged)
+        item = self._put_head_item(record, before.item, redacts=redacts or before.is_obsolete)
         if item is None:
             return False
         if is_first and self._watched:
@@ -207,7 +205,7 @@ class DurableTier:
             if ended > record.incarnation:
                 self._put_head_item(Record(incarnation=ended, carries_from=ended), item, redacts=True)
                 return False
-        self._head = _Head(item, record, record)
+        self._head = _Head(item, record)
         return True
 
     def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:

@@ -81,7 +81,7 @@ class LocalCopy:
         self.has_met_others = False
         self.evicted: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
-        self.first_incarnation = self.next_incarnation(0, None) if hash_is_log else 1
+        self.first_incarnation = self.next_incarnation() if hash_is_log else 1
         self.hot_copy: Record | None = None
         self.head_copy: Record | None = None
         self.answered_at: float | None = None
@@ -481,21 +481,20 @@ class LocalCopy:
         self._own_tags.append(version.tag)
         return version
 
-    def next_incarnation(self, known: int, found: Record | None) -> int:
+    def next_incarnation(self, known: int = 0) -> int:
         """Return the number of a new incarnation (run of the conversation until its deletion or expiry).
 
-        The number is higher than ``known`` and those of ``base`` and ``found``, and at least the time in seconds. No number is
-        therefore used twice, even if a table that was restored from a backup lacks the latest numbers.
+        The number is higher than ``known`` and that of ``base``, and at least the time in seconds. No number is therefore used
+        twice, even if a table that was restored from a backup lacks the latest numbers.
         """
-        highest = max(known, self.base.incarnation, found.incarnation if found else 0)
-        return max(highest + 1, int(self._clock()))
+        return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
         """Return a tombstone: an empty record of a new incarnation (run of the conversation) without earlier turns.
 
         The incarnation is higher than the number ``known`` and those of ``base`` and ``found``, a tier's record or None.
         """
-        incarnation = self.next_incarnation(known, found)
+        incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
     # Internals
