@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypedDict
@@ -487,6 +487,16 @@ class AgentConversation:
     def renew_after_fork(self) -> None:
         """Begin with an empty record in the child of a process fork, so that it writes separately from its parent."""
         self._connect()
+
+
+def check_messages(messages: Iterable[Any]) -> None:
+    """Raise ``ValueError`` unless Strands can process all of the messages."""
+    for message in messages:
+        if not is_message(message):
+            raise ValueError(
+                "messages must have a role and a list of content blocks: text in what the assistant says, an id in "
+                f"each tool call and result, name and input in each call; got {message!r:.200}"
+            )
 
 
 def _state_of(health: TierHealth | None) -> tuple[str, str, int]:

@@ -18,8 +18,8 @@ from strands.types.content import Message
 
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.messages import calls_tools, for_model, is_message, is_repair
-from strands_manga_memory.session.agent_conversation import AgentConversation
+from strands_manga_memory.messages import calls_tools, for_model, is_repair
+from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_states import (
     refill_stash,
     restore_agent,
@@ -91,13 +91,9 @@ class SessionAgent:
         refill_stash(agent, lambda: (entry.message for entry in self.conversation.history()))
 
     def _seed(self, seeds: list[Message]) -> None:
+        check_messages(seeds)
         with self.conversation.lock:
             for message in seeds:
-                if not is_message(message):
-                    raise ValueError(
-                        "messages must have a role and a list of content blocks: text in what the assistant says, an id in "
-                        f"each tool call and result, name and input in each call; got {message!r:.200}"
-                    )
                 if not message.get("tracking_id"):
                     message["tracking_id"] = str(uuid.uuid4())
                 self.conversation.add(message)

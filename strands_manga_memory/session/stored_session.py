@@ -18,7 +18,7 @@ from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.forks import members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
-from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats
+from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats, check_messages
 from strands_manga_memory.session.agent_states import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import wait_for
 from strands_manga_memory.session.conversation_transfer import (
@@ -153,7 +153,12 @@ class StoredSession:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
+
+        Raises:
+            ValueError: ``last`` is negative.
         """
+        if last is not None:
+            whole("last", last, least=0)
         yield from (entry.record for entry in self._log(agent_id, after=after, last=last))
 
     def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
@@ -260,7 +265,8 @@ class StoredSession:
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
-        found = {id_ for kind, id_ in self._conversations if kind == "A"}
+        in_use = [(id_, one.local) for (kind, id_), one in self._conversations.copy().items() if kind == "A"]
+        found = {id_ for id_, local in in_use if local.is_dirty or not local.base.is_empty}
         if self._tiers.durable is not None:
             found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
         return sorted(found)
@@ -275,13 +281,14 @@ class StoredSession:
             keep: Number of last messages that stay in the agent's history; None: all. The log keeps every message.
 
         Raises:
-            ValueError: A Strands agent of this manager has the id.
+            ValueError: A Strands agent of this manager has the id, or Strands could not process a message.
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
             ConflictError: Someone else's change cannot be merged.
         """
         id_ = self._agent_id(agent_id)
         if self._live(id_) is not None:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own messages")
+        check_messages(messages)
         conversation = self._get_or_look_at(id_)
         with conversation.lock:
             for message in messages:

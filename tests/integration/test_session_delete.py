@@ -283,3 +283,12 @@ def test_a_deletion_that_one_tier_does_not_take_ends_every_agent_of_the_session_
         deleting.delete_session()
     hot.down = False
     assert [stores.agent(agent_id=name).messages for name in ("a", "b")] == [[], []]
+
+
+def test_deleted_conversations_are_not_listed(stores: Stores) -> None:
+    manager = stores.manager()
+    manager.log([user("hello")], "logged")
+    agent(manager)("hello")
+    assert manager.agents() == ["default", "logged"]
+    manager.delete_session()
+    assert manager.agents() == []

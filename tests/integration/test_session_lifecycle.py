@@ -526,6 +526,18 @@ def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
     assert all(record["at"] > 1_700_000_000 for record in records)
 
 
+def test_log_refuses_a_message_that_cannot_be_read_again(stores: Stores) -> None:
+    manager = stores.manager()
+    with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
+        manager.log([user("hello"), {"role": "user", "content": "hello"}], "logged")  # type: ignore[typeddict-item]
+    assert list(manager.history("logged")) == []
+
+
+def test_negative_number_of_last_records_is_refused(stores: Stores) -> None:
+    with pytest.raises(ValueError, match=r"^last must be a whole number of 0 or more, got -1$"):
+        list(stores.manager().records(last=-1))
+
+
 def test_history_over_many_segments_and_from_the_middle(stores: Stores) -> None:
     live = stores.agent(flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4))
     for number in range(30):
