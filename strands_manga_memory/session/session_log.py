@@ -134,7 +134,7 @@ class LogRepository:
         """Replace the message with the same ``message_id`` in the log and the agent's history. The old ``tracking_id`` stays.
 
         Raises:
-            ValueError: ``session_id`` is another session, or there is no such message.
+            ValueError: ``session_id`` is another session, there is no such message, or Strands could not process the new one.
             StoreUnavailableError: The stored conversation cannot be read.
         """
         self._check(session_id)

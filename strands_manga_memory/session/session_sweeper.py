@@ -184,7 +184,7 @@ class SessionSweeper:
             tried again after ``lease``.
         ttl: The policy the session managers use.
         codec: The codec the session managers use.
-        clock: Seconds since 1970.
+        clock: Returns the time in seconds since 1970.
         lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; must be longer than a
             finalizer takes.
 

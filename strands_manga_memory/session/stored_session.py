@@ -476,6 +476,7 @@ class StoredSession:
 
     def _correct(self, agent_id: str, seq: int, message: Message) -> None:
         """Replace the message with the sequence number ``seq`` in an agent's log, except for its ``tracking_id``."""
+        check_messages([message])
         entry = next(self._log(agent_id, after=seq - 1), None)
         if entry is None or entry.seq != seq or entry.slot.key is None:
             raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")

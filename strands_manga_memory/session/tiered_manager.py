@@ -70,11 +70,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         flush_every: Turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
         refresh: ``turn`` spends one read before each turn to see the turns of other devices. Default ``never``.
-        codec: How values are compressed, encrypted and checksummed.
+        codec: Compresses, encrypts and checksums stored values.
         hot_deadline: Seconds a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds a turn waits for the durable tier when it is the only one that survives. Default 2.0.
         max_unsaved: Unsaved messages from which on a turn is refused with ``StoreUnavailableError``. Default 10,000.
-        clock: Seconds since 1970.
+        clock: Returns the time in seconds since 1970.
 
     Raises:
         ValueError: An argument is out of range, or there is neither a hot nor a durable tier.

@@ -242,6 +242,24 @@ def test_a_message_that_returned_to_the_history_is_corrected_there_too(both: Sto
     assert texts(both.agent().messages)[0] == REDACTED
 
 
+@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
+def test_live_agent_has_a_corrected_message_at_its_next_turn(both: Stores, by_another: bool) -> None:
+    live = both.agent(model := ScriptedModel(), refresh="turn")
+    for text in (f"my card is {SECRET}", "two"):
+        live(text)
+    manager = both.manager() if by_another else live._session_manager
+    live._session_manager.flush()
+    listed = manager.session_repository.list_messages(both.session, "default")[0]
+    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
+    manager.session_repository.update_message(both.session, "default", listed)
+    unchanged = live.messages[1:]
+    live("three")
+    assert texts(live.messages)[0] == REDACTED
+    assert all(now is before for now, before in zip(live.messages[1:], unchanged, strict=False))
+    assert SECRET not in str(model.requests[-1])
+    assert same(both.agent().messages, live.messages)
+
+
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
     live = both.agent(flush_every=1)

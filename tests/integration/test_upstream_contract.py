@@ -381,6 +381,10 @@ def test_messages_are_listed_in_parts_and_of_this_session_alone(both: Stores) ->
     assert [one.message_id for one in found] == [2, 3]
     with pytest.raises(ValueError, match="'other' is not the session of this session manager"):
         repository.list_messages("other", "default")
+    found[0].message = {"role": "user", "content": "two"}
+    with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
+        repository.update_message(manager.session_id, "default", found[0])
+    found[0].message = {"role": "user", "content": [{"text": "two"}]}
     found[0].message_id = 99
     with pytest.raises(ValueError, match="message_id 99 is not in the log of agent_id 'default'"):
         repository.update_message(manager.session_id, "default", found[0])

@@ -233,7 +233,11 @@ class Conversation:
     def save_hot(self, *, fills: bool = False) -> bool:
         """Store the changes in the hot tier with one compare-and-set.
 
-        Return False if the hot tier is empty: the durable tier must be written first, after which ``fills`` is True.
+        Args:
+            fills: Whether to also write to an empty hot tier, because the durable tier has been written already.
+
+        Returns:
+            False if the hot tier is empty and ``fills`` is False. The durable tier must then be written first.
         """
         self._revalidate()
         hot = self._hot()
@@ -353,7 +357,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the local record to an empty hot tier if its version is the durable one. An older one could undo a deletion."""
+        """Write the local record to an empty hot tier, if the durable tier has it. An older record could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:

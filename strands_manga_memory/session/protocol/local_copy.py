@@ -27,6 +27,9 @@ from strands_manga_memory.session.protocol.record import (
     place_slots,
 )
 
+_OUTDATED = b""
+"""``body`` of a slot of an agent's history whose message was redacted, while the agent may still have the original."""
+
 MOST_EVICTED = 256
 """Maximum number of remembered turns whose messages have left the agent's history."""
 
@@ -146,8 +149,7 @@ class LocalCopy:
             if turn is None or number < self._drafted.get(key, 0):
                 self.redact(key, {number: message})
                 return
-            messages = (*turn.messages[:number], message, *turn.messages[number + 1 :])
-            self.own[key] = replace(turn, messages=messages)
+            self.own[key] = replace(turn, messages=(*turn.messages[:number], message, *turn.messages[number + 1 :]))
 
     def end_turn(self) -> None:
         """End the open turn, so that the next message begins a new turn."""
@@ -158,6 +160,7 @@ class LocalCopy:
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history. The conversation manager may have removed, edited or written messages in it."""
+        view = [slot._replace(body=None) if slot.body == _OUTDATED else slot for slot in view]
         with self.lock:
             if tuple(view) == self.view:
                 return
@@ -220,7 +223,7 @@ class LocalCopy:
 
     def message(self, slot: Slot) -> Any:
         """Return the serialized message to which a reference points. None if the message is not in memory."""
-        if slot.body is not None:
+        if slot.body:
             return slot.body
         turn = self._turn_with(slot)
         return None if turn is None else turn.messages[slot.number]
@@ -253,10 +256,10 @@ class LocalCopy:
             new = {at: Replacement(known[at].revision + 1 if at in known else 1, found) for at, found in messages.items()}
             if key in self.own:
                 self.own[key] = self.own[key].redact(new)
-            redactions = {**self.base.redactions, key: latest_replacements(new, known)}
-            self.base = replace(self.base, redactions=redactions).normalize()
+            before = self.base.redactions
+            self.base = replace(self.base, redactions={**before, key: latest_replacements(new, known)}).normalize()
             self.window = self.base.without_redacted_bodies(self.window)
-            self.view = self.base.without_redacted_bodies(self.view)
+            self._note_redactions(before)
 
     @property
     def turn_count(self) -> int:
@@ -298,11 +301,9 @@ class LocalCopy:
             own = self.unsaved()
             self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
             self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
-            changes = self._changes
             turns = {**self.evicted, **base.turns}
             turns |= {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
-            used = bool(own or changes.keys() - {CLOSED} or self.window != base.window)
-            unlogged = {**base.unlogged, **{key: base.logged_length(key) for key in own}}
+            used = bool(own or self._changes.keys() - {CLOSED} or self.window != base.window)
             return replace(
                 base,
                 version=version,
@@ -310,9 +311,9 @@ class LocalCopy:
                 window=self.window,
                 notes=self.notes,
                 seen={**base.seen, **{key: len(turn.messages) for key, turn in own.items()}},
-                states={**base.states, **{name: Entry(version, value) for name, value in changes.items()}},
+                states={**base.states, **{name: Entry(version, value) for name, value in self._changes.items()}},
                 turns=turns,
-                unlogged=unlogged,
+                unlogged={**base.unlogged, **{key: base.logged_length(key) for key in own}},
                 last_used=self._clock() if used else base.last_used,
                 created=base.created or self._clock(),
                 turn_count=self.turn_count,
@@ -367,6 +368,7 @@ class LocalCopy:
             self._drop_saved()
             if before.incarnation < self.base.incarnation:
                 self._note_new_incarnation(before)
+            self._note_redactions(before.redactions)
             self._rename_late_turns()
             self._rebase(before.window, before.incarnation)
 
@@ -510,6 +512,14 @@ class LocalCopy:
         )
         return not mine.has_content_of(theirs)
 
+    def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
+        """Let the agent's history (``view``) lack the messages that were redacted since the redactions were ``before``."""
+        new = {
+            (key, at) for key, found in self.base.redactions.items() for at in found if found[at] != before.get(key, {}).get(at)
+        }
+        self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
+        self.has_news = self.has_news or self.window != self.view
+
     def _drop_saved(self) -> None:
         """Keep only the changes that the joined record ``base`` lacks, and the open turn."""
         if self.hash_is_log:
@@ -574,7 +584,6 @@ class LocalCopy:
             window = insert_slots(base.window, mine)
             self.is_overruled = self.is_overruled or window != self.view
         self.window = base.without_redacted_bodies(window)
-        self.view = base.without_redacted_bodies(self.view)
         self.has_news = self.window != self.view
 
     def _next_key(self) -> TurnKey:
