@@ -264,7 +264,8 @@ class World:
             for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
                 if said.incarnation >= incarnation:
                     continue
-                if head.seen.get(said.key, 0) or head.has_forgotten(said.key):
+                is_over = 0 < said.ended_by <= incarnation or head.has_forgotten(said.key)
+                if is_over or head.seen.get(said.key, 0):
                     said.is_evicted = True
                 else:
                     said.incarnation = incarnation
