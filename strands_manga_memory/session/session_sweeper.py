@@ -32,6 +32,7 @@ from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.encoding.codec import Codec, load
 from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import CLOSING, HotStore
+from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ class SessionSweeper:
     meantime, the sweeper does not finish the conversation.
 
     Args:
-        hot: The hot tier, or None. With a durable tier, a hot tier that does not survive its process is not used.
-        durable: The durable tier, or None; without it, expired conversations are dropped after the call of the finalizer.
+        hot: The hot tier or its URL, or None. With a durable tier, a hot tier that ends with its process is not used.
+        durable: The durable tier or its URL. None: expired conversations are dropped after the call of the finalizer.
         finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and is
             tried again after ``lease``.
         ttl: The policy the session managers use.
@@ -195,8 +196,8 @@ class SessionSweeper:
     def __init__(
         self,
         *,
-        hot: HotStore | None,
-        durable: Table | None,
+        hot: HotStore | str | None,
+        durable: Table | str | None,
         finalizer: Finalizer | None = None,
         ttl: TtlPolicy | None = None,
         codec: Codec | None = None,
@@ -208,8 +209,8 @@ class SessionSweeper:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
         self._finalizer, self._lease = finalizer, lease
-        self._index = None if durable is None else ExpiryIndex(durable)
-        self._tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
+        self._tiers = Tiers.of(hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl)
+        self._index = None if durable is None else ExpiryIndex(self._table)
 
     def __repr__(self) -> str:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"

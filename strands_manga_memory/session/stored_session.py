@@ -281,7 +281,7 @@ class StoredSession:
             keep: Number of last messages that stay in the agent's history; None: all. The log keeps every message.
 
         Raises:
-            ValueError: A Strands agent of this manager has the id, or Strands could not process a message.
+            ValueError: A Strands agent of this manager has the id, Strands could not process a message, or ``keep`` is below 0.
             StoreUnavailableError: No tier took them in time; they are kept and saved later.
             ConflictError: Someone else's change cannot be merged.
         """
@@ -289,13 +289,15 @@ class StoredSession:
         if self._live(id_) is not None:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own messages")
         check_messages(messages)
+        if keep is not None:
+            whole("keep", keep, least=0)
         conversation = self._get_or_look_at(id_)
         with conversation.lock:
             for message in messages:
                 conversation.add({**message, "tracking_id": str(uuid.uuid4())})
             conversation.local.end_turn()
             if keep is not None:
-                conversation.local.set_view(conversation.local.view[-keep:] if keep > 0 else ())
+                conversation.local.set_view(conversation.local.view[-keep:] if keep else ())
         self._conversations["A", id_] = conversation
         wait_for(conversation.saver.request(), self._tiers, must=True)
 

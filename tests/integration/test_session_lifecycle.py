@@ -530,6 +530,8 @@ def test_log_refuses_a_message_that_cannot_be_read_again(stores: Stores) -> None
     manager = stores.manager()
     with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
         manager.log([user("hello"), {"role": "user", "content": "hello"}], "logged")  # type: ignore[typeddict-item]
+    with pytest.raises(ValueError, match=r"^keep must be a whole number of 0 or more, got -1$"):
+        manager.log([user("hello")], "logged", keep=-1)
     assert list(manager.history("logged")) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -466,3 +467,10 @@ def test_in_process_hot_store_uses_the_same_clock() -> None:
     assert stores.manager().exists()
     clock.advance(1)
     assert not stores.manager().exists()
+
+
+def test_sweeper_takes_urls_of_its_stores(tmp_path: Path) -> None:
+    sweeper = SessionSweeper(hot="memory://", durable=f"sqlite:///{tmp_path / 's.sqlite3'}")
+    assert sweeper.run_once() == 0
+    with pytest.raises(ValueError, match="durable must be a Table or its URL"):
+        SessionSweeper(hot=None, durable=5)  # type: ignore[arg-type]
