@@ -347,7 +347,7 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Include unsaved messages of ``live``, another object for the conversation in this process, in the log."""
+        """Add to the log the unsaved messages of ``live``, the object that an agent of this process uses."""
         with live.lock:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):

@@ -256,7 +256,7 @@ class Record:
         return older.incarnation < self.carries_from
 
     def expire(self, version: Version, incarnation: int) -> Record:
-        """Return the tombstone of an expiry: an empty record of a new incarnation, which turns that the log lacks join."""
+        """Return the tombstone of an expiry: an empty record of a new incarnation. A join adds turns that the log lacks."""
         return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
     def has_content_of(self, other: Record) -> bool:
