@@ -43,8 +43,8 @@ _SHORT_REPLY = 40
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
 """Pattern of a number that is not part of an identifier."""
 
-_CACHED_COUNTS = 4_096
-"""Number of texts whose token counts are cached, because later questions find the same messages."""
+_CACHED_COUNTS = 100_000
+"""Number of whole lines whose token counts are cached, because later questions find the same messages."""
 
 _SECONDS_A_DAY = 86_400
 
@@ -61,7 +61,8 @@ class QuoteFormatter:
 
     def __init__(self, max_tokens: int, counter: TokenCounter) -> None:
         self.max_tokens = max_tokens
-        self._tokens = functools.lru_cache(_CACHED_COUNTS)(functools.partial(tokens_of, counter))
+        self._counter = counter
+        self._line_tokens = functools.lru_cache(_CACHED_COUNTS)(self._tokens)
 
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
@@ -77,7 +78,7 @@ class QuoteFormatter:
         chosen: dict[RecallHit, str] = {}
         shown = shown or {}
         latest = LatestPassages(hits, shown)
-        text, left = "", self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
+        text, left = "", self.max_tokens - self._line_tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
         while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest):
             longer, rest = self._render({**chosen, **more})
             while rest < 0 and more:  # the whole may count more tokens than its lines
@@ -110,7 +111,7 @@ class QuoteFormatter:
             if all(map(omitted, split_passages(hit.message.text))):
                 continue
             day = _day(hit.message)
-            room = left - (self._tokens("\n2000-01-01") if day and day not in days else 0)
+            room = left - (self._line_tokens("\n2000-01-01") if day and day not in days else 0)
             text, size = self._quote(hit, hits, room, asked, omitted)
             if size > room:
                 misses += 1
@@ -125,7 +126,7 @@ class QuoteFormatter:
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
         """Return the text to quote from a message (if long, the passages that fit), and the tokens of the whole quote line."""
-        text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
+        text, size = hit.message.text, self._line_tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
         if is_whole and not (is_result and "\n" in text) and not any(map(omitted, split_passages(text))):
@@ -157,6 +158,9 @@ class QuoteFormatter:
             lines.append(_line(hit.message, chosen[hit]))
         text = "\n".join([*lines, _FOOT])
         return text, self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{text}")
+
+    def _tokens(self, text: str) -> int:
+        return tokens_of(self._counter, text)
 
 
 class LatestPassages:
