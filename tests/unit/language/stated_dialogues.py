@@ -615,8 +615,8 @@ ENGLISH: list[Dialogue] = [
     ),
     (
         ["I'm after something like Blacksad, my favourite comic of all time."],
-        [("likes|genre|author", "blacksad")],
         [("", "blacksad")],
+        [],
     ),
     (["The app says my budget is 20 dollars, but I never set one."], [], []),
     (["I'm so over superhero movies."], [("dislikes", "superhero")], []),
