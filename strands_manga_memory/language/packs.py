@@ -15,7 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 _PART = re.compile(r"\{\{([a-z_]+)\.([a-z_]+)\}\}")
-TABLES = ("acts", "set_phrases", "personal_facts", "wishes", "personal_data", "entities")
+TABLES = ("acts", "set_phrases", "personal_facts", "personal_data", "entities")
 """Names of the tables of a pack that contain rules."""
 
 _FLAGS = {"a": re.ASCII, "s": re.DOTALL, "m": re.MULTILINE}

@@ -154,7 +154,6 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
 
 _VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
 _PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("personal_facts"))
-_WISHES = tuple(rule for pack in load_packs() for rule in pack.rules("wishes"))
 _AUTHOR = any_language("preferences.author")
 _ADDS = any_language("preferences.adds")
 _ASKS_FOR = any_language("preferences.asks_for")
@@ -293,29 +292,34 @@ def _of_clause(clause: str) -> list[Preference]:
     key = match[match.lastindex or 0] if (match := _FORGET.search(said)) is not None else ""
     if (slot := slot_for_key(key)) in _SLOT_OF.values():
         return [Preference(slot, key, None)]
-    facts: dict[str, Preference] = {}
+    if facts := _facts_and_wishes(said):
+        return facts
+    return (
+        _english_preferences(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else _japanese_preferences(said)
+    )
+
+
+def _facts_and_wishes(said: str) -> list[Preference]:
+    """Return the facts in a clause, such as name and home, and its first wish, such as a budget or a style of answers."""
+    found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
             continue
         span = match.span(match.lastindex or 0)
-        name, value = slot_for_key(match.expand(rule.key)), shorten_line(said[slice(*span)].strip(" ."), 120)
-        if (name in _FACTS and _is_no_fact(said, span)) or (name == "budget" and _is_supposed(said, span[0])):
-            continue
-        if name == "language":  # "answer in English and keep it short" states a style too
-            return [*facts.values(), Preference(name, value), *(wish for wish in _wishes(said) if wish.slot == STYLE)]
-        if name not in _FACTS:
-            return [*facts.values(), Preference(shorten_line(name, 60), value)]
-        liked = None if _is_past_or_denied(said, span) else True
-        value = _AND.sub(", ", value) if name == ALLERGY else value
-        if liked is None or slot_for_key(value) != name:  # "I have allergies" names none
-            facts.setdefault(name, Preference(name, value, liked))
-    if facts:
-        return list(facts.values())
-    if wishes := _wishes(said):
-        return wishes
-    return (
-        _english_preferences(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else _japanese_preferences(said)
-    )
+        name, value = shorten_line(slot_for_key(match.expand(rule.key)), 60), shorten_line(said[slice(*span)].strip(" ."), 120)
+        if name in _FACTS:
+            liked = None if _is_past_or_denied(said, span) else True
+            value = _AND.sub(", ", value) if name == ALLERGY else value
+            is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
+            if is_named and not _is_no_fact(said, span):
+                found.setdefault(name, Preference(name, value, liked))
+        elif name == "budget" and EN.statements.not_meant.search(said[: span[0]]):
+            continue  # "If my budget were ..."
+        elif "language" not in found or name == STYLE:
+            found[name] = Preference(name, value)
+            if name != "language":  # "answer in English and keep it short" states a style too
+                break
+    return list(found.values())
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
@@ -326,19 +330,6 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
         or _NOT_MEANT.search(statement[:start]) is not None
         or JA.statements.supposed_after.match(statement[end:]) is not None
     )
-
-
-def _is_supposed(statement: str, start: int) -> bool:
-    """Return whether the value that begins at ``start`` is supposed or quoted ("If my budget were ...")."""
-    return EN.statements.not_meant.search(statement[:start]) is not None
-
-
-def _wishes(statement: str) -> list[Preference]:
-    for rule in _WISHES:
-        match = rule.pattern.search(statement)
-        if match is not None and not (rule.key == "budget" and _is_supposed(statement, match.start(match.lastindex or 0))):
-            return [Preference(rule.key, shorten_line(match[match.lastindex or 0].strip(" ."), 60))]
-    return []
 
 
 def _is_somebody_elses(sentence: str) -> bool:
