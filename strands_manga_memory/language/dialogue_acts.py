@@ -45,7 +45,6 @@ _ENGLISH_RULES, _JAPANESE_RULES = (
     {role: tuple(rule for rule in rules if rule.role == role) for role in _ROLES} for rules in _RULES
 )
 _CUE = re.compile(r"[a-z']+")
-_DIGIT = re.compile(r"[0-9]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
 """Numbers of characters that are read at the beginning and at the end of a longer text."""
@@ -93,10 +92,8 @@ def _candidates(text: str, role: str) -> Iterator[Rule]:
     """Yield the rules whose cue words occur in a text, in the order of the language pack. No other rule can match."""
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
-    words = {*_CUE.findall(text), *("0" if _DIGIT.search(text) else "")}
-    for rule in _ENGLISH_RULES.get(role, ()):
-        if not words.isdisjoint(rule.cues) and not (rule.also and words.isdisjoint(rule.also)):
-            yield rule
+    words = set(_CUE.findall(text))
+    yield from (rule for rule in _ENGLISH_RULES.get(role, ()) if not words.isdisjoint(rule.cues))
 
 
 # Small talk: messages of set phrases and nearly nothing else.

@@ -30,7 +30,6 @@ class Rule:
         pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
         role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
-        also: Further English words of which at least one must occur in the message. ``0`` matches any digit.
         revokes_instruction: Whether a matching message ends a standing instruction.
         check: Name of the function that validates a match. Without a name, every match is valid.
         unless: Name of a pattern in the section ``around``. A match is invalid if that pattern matches the surrounding text.
@@ -40,7 +39,6 @@ class Rule:
     pattern: re.Pattern[str]
     role: str = ""
     cues: frozenset[str] = frozenset()
-    also: frozenset[str] = frozenset()
     revokes_instruction: bool = False
     check: str = ""
     unless: str = ""
@@ -143,7 +141,6 @@ class LanguagePack:
             pattern=self.compile(entry),
             role=entry.get("role", ""),
             cues=frozenset(entry.get("cues", ())),
-            also=frozenset(entry.get("also", ())),
             revokes_instruction=entry.get("revokes_instruction", False),
             check=entry.get("check", ""),
             unless=entry.get("unless", ""),
