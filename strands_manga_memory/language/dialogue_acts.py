@@ -141,40 +141,25 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
         return None
     if EN.small_talk.hi.search(text) and not has_bye:
         return DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
-    if role == "assistant":
-        return _assistants_small_talk(text, words, has_bye=has_bye or has_thanks)
-    return DialogueAct.ACKNOWLEDGEMENT if has_thanks else _users_small_talk(text, words, has_bye=has_bye)
-
-
-def _assistants_small_talk(text: str, words: list[str], *, has_bye: bool) -> DialogueAct | None:
-    if has_bye:
+    if role == "assistant" and (has_thanks or has_bye):
         return DialogueAct.FAREWELL
+    if has_thanks:
+        return DialogueAct.ACKNOWLEDGEMENT
     if "?" in text:
-        return _greeting_question(text, words)
-    if words[0] in _ANSWERS and len(words) > 2:
-        return None  # the answer to a question
-    return _acknowledgement(text, words)
+        return DialogueAct.GREETING if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text) else None
+    return DialogueAct.FAREWELL if has_bye else _act_of_phrases(text, words, role)
 
 
-def _users_small_talk(text: str, words: list[str], *, has_bye: bool) -> DialogueAct | None:
-    if "?" in text:
-        return _greeting_question(text, words)
+def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
+    """Return the dialogue act of common phrases without a greeting, thanks, a farewell or a question."""
     is_answer = words[0] in _ANSWERS
-    is_closed = EN.small_talk.closed.search(text) is not None
-    if has_bye or (not is_answer and is_closed):
+    if role == "assistant" and is_answer and len(words) > 2:
+        return None  # the answer to a question
+    if role == "user" and not is_answer and EN.small_talk.closed.search(text):
         return DialogueAct.FAREWELL
-    if not is_answer and EN.small_talk.accepts.search(text):
+    if role == "user" and not is_answer and EN.small_talk.accepts.search(text):
         return DialogueAct.DECISION
-    return _acknowledgement(text, words)
-
-
-def _greeting_question(text: str, words: list[str]) -> DialogueAct | None:
-    return DialogueAct.GREETING if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text) else None
-
-
-def _acknowledgement(text: str, words: list[str]) -> DialogueAct | None:
-    is_one = words[0] in _ANSWERS or not _YES.isdisjoint(words)
-    return DialogueAct.ACKNOWLEDGEMENT if is_one else None
+    return DialogueAct.ACKNOWLEDGEMENT if is_answer or not _YES.isdisjoint(words) else None
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:

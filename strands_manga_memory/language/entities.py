@@ -197,28 +197,20 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
     Code, JSON and URLs in the message give only identifiers, such as an order number, and the URLs themselves.
     """
-    pasted = [match.span() for match in find_matches(_PASTED, text)]
-    return list(_spoken(text, types, pasted))
-
-
-def _spoken(text: str, types: EntityTypes, pasted: list[tuple[int, int]]) -> Iterator[Entity]:
-    at = 0
-    spoken: set[tuple[str, str]] = set()
+    pasted = bytearray(len(text))
+    for match in find_matches(_PASTED, text):
+        pasted[match.start() : match.end()] = b"\1" * (match.end() - match.start())
+    found: dict[tuple[str, str], Entity] = {}
     for entity in types.find(text):
-        if (entity.type, entity.value) in spoken:
-            continue
-        while at < len(pasted) and pasted[at][1] <= entity.start:
-            at += 1
-        is_pasted = at < len(pasted) and pasted[at][0] < entity.end and entity.type != "url"
+        is_pasted = pasted.find(1, entity.start, entity.end) >= 0 and entity.type != "url"
         if is_pasted and not (types[entity.type].is_exact and entity.type != "reference"):
             continue
-        if entity.type in _THING and is_refused(text, entity):
-            continue
-        spoken.add((entity.type, entity.value))
-        yield entity
+        if not (entity.type in _THING and _is_refused(text, entity)):
+            found.setdefault((entity.type, entity.value), entity)
+    return list(found.values())
 
 
-def is_refused(text: str, entity: Entity) -> bool:
+def _is_refused(text: str, entity: Entity) -> bool:
     """Return whether the text around an entity rejects the entity, as in "not volume 3" or "3巻ではなく"."""
     before, after = text[max(0, entity.start - _AROUND) : entity.start], text[entity.end : entity.end + _AROUND]
     return EN.entities.refused_before.search(before) is not None or JA.entities.refused_after.search(after) is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from strands_manga_memory.language.entities import Canonical, EntityType, EntityTypes
 from strands_manga_memory.language.packs import any_language, canonical_words, load_pack, load_packs
-from strands_manga_memory.language.pii import find_personal_data
+from strands_manga_memory.language.pii import find_personal_data, is_article_number
 from strands_manga_memory.language.text_features import kanji_number, normalized
 
 EN, JA = load_packs()
@@ -143,9 +143,7 @@ def isbn(match: re.Match[str]) -> str | None:
             return None
         digits = f"978{digits[:9]}"
         return digits + str(-sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10)
-    if sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10:
-        return None
-    return digits
+    return digits if is_article_number(digits) else None
 
 
 def _volume(match: re.Match[str]) -> str:

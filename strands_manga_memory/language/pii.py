@@ -35,13 +35,14 @@ def is_card_number(text: str) -> bool:
     article number, such as an ISBN, are not a card number.
     """
     digits = _digits(text)
-    if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and _is_article_number(digits)):
+    if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and is_article_number(digits)):
         return False
     doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
 
 
-def _is_article_number(digits: str) -> bool:
+def is_article_number(digits: str) -> bool:
+    """Return whether the check digit of an article number, such as a 13-digit ISBN, is valid."""
     return sum(int(digit) * (1 + 2 * (at % 2)) for at, digit in enumerate(digits)) % 10 == 0
 
 

@@ -313,16 +313,15 @@ class RuleFactExtractor:
 
     def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> FactKind | None:
         lower = sentence.lower()
-        kind = FactKind.OUTCOME if _OUTCOME.search(lower) else FactKind.PROMISE if _PROMISE.search(lower) else FactKind.FINDING
-        if (
-            kind is FactKind.FINDING
-            and not names_something
-            and (worth <= _ENOUGH or dialogue_act(sentence, "assistant") in SMALL_TALK_ACTS)
-        ):
-            return None
-        if _OFFER.search(lower):
-            return FactKind.FINDING if names_something else None
-        return kind
+        if not _OFFER.search(lower):
+            if _OUTCOME.search(lower):
+                return FactKind.OUTCOME
+            if _PROMISE.search(lower):
+                return FactKind.PROMISE
+            names_something = names_something or (
+                worth > _ENOUGH and dialogue_act(sentence, "assistant") not in SMALL_TALK_ACTS
+            )
+        return FactKind.FINDING if names_something else None
 
     def _of_calls(self, message: Message, source: str) -> Iterator[Fact]:
         for block in message["content"]:

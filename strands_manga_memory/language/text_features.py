@@ -123,19 +123,13 @@ def encodable(text: str) -> str:
 _ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
-_AFTER_A_STOP = rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])"
-_PLAIN_SENTENCE = re.compile(_AFTER_A_STOP)
-_SENTENCE = re.compile(rf"{_AFTER_A_STOP}|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
-_OTHER_ENDS = (";", " .", " !", " ?")
+_SENTENCE_END = re.compile(rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
 
 
 def split_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, without surrounding white space."""
     for piece in split_pieces(text):
-        is_plain = piece.isascii() and not any(end in piece for end in _OTHER_ENDS)  # most are, and are split much faster
-        for part in (_PLAIN_SENTENCE if is_plain else _SENTENCE).split(piece):
-            if part and (sentence := part.strip()):
-                yield sentence
+        yield from filter(None, map(str.strip, _SENTENCE_END.split(piece)))
 
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")

@@ -106,10 +106,7 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
 
 def calls_tools(message: Message) -> bool:
     """Return whether a message calls a tool."""
-    for block in message["content"]:  # noqa: SIM110 - as below
-        if "toolUse" in block:
-            return True
-    return False
+    return any("toolUse" in block for block in message["content"])
 
 
 def is_repair(message: Message) -> bool:
