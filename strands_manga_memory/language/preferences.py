@@ -163,6 +163,7 @@ _FORGET = any_language("preferences.forget")
 _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
 _JEST = any_language("preferences.jest")
+_MATERIAL = any_language("preferences.material")
 _NUMBER = any_language("preferences.number")
 _CORRECTS = any_language("preferences.corrects")
 _AND = any_language("statements.between_substances")
@@ -201,6 +202,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
         for sentence in split_sentences(head_and_tail(text)):
             if _JEST.search(sentence):
                 found.clear()
+                continue
+            if _MATERIAL.search(sentence):
                 continue
             for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(sentence, earlier):
                 if not subject.is_own(said.slot) or (said.slot == "budget" and said.liked and not _NUMBER.search(said.value)):
@@ -434,7 +437,7 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
 def _is_at_hand(thing: str) -> bool:
     """Return whether an object is a particular item, such as "this volume", or a service of the shop."""
     return _SHOP.search(thing) is not None or (
-        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() for word in thing.split())
+        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() and word != "I" for word in thing.split())
     )
 
 
