@@ -23,7 +23,6 @@ EN, JA = load_packs()
 
 _STOP = EN.words("search.stop_words")
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
-_ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
 _JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
 _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
@@ -55,21 +54,11 @@ def search_terms(text: str) -> list[str]:
 
     English terms are the stems of all words except stop words. Japanese terms are single kanji and pairs of characters.
     """
-    plain, found = _split(text)
-    found = [_stem(word) for word in found]
-    if not plain.isascii():
-        for run in _JAPANESE.findall(plain):
-            found += _pairs(run)
+    plain = unicodedata.normalize("NFKC", _THOUSANDS.sub("", text[:_READ])).lower()
+    found = [_stem(word) for word in _WORD.findall(plain) if word not in _STOP]
+    for run in _JAPANESE.findall(plain):
+        found += _pairs(run)
     return found
-
-
-def _split(text: str) -> tuple[str, list[str]]:
-    text = _THOUSANDS.sub("", text[:_READ])
-    if text.isascii():
-        plain = text.lower()
-        return plain, [word for word in _ASCII_WORD.findall(plain) if word not in _STOP]
-    plain = unicodedata.normalize("NFKC", text).lower()
-    return plain, [word for word in _WORD.findall(plain) if word not in _STOP]
 
 
 def query_terms(text: str) -> list[str]:
@@ -326,7 +315,7 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 def unit(vector: Sequence[float]) -> list[float]:
     """Scale a vector to length 1. A vector of zeros is returned unchanged."""
-    length = math.sqrt(sum(value * value for value in vector))
+    length = math.hypot(*vector)
     return [value / length for value in vector] if length else list(vector)
 
 

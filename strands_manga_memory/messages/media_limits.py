@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
@@ -64,8 +64,6 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
     If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone exceeds the limit of bytes,
     because some providers accept more. Documents with equal names get different names.
     """
-    if not any(media_kind(block) for message in messages for block in _blocks(message)):
-        return list(messages)
     left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
     names = UniqueNames(_MOST_IN_NAME, " ({})")
@@ -93,15 +91,6 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
     newest_first = [_changed(message, limited, step=-1) for message in reversed(messages)]
     return [_changed(message, named) for message in reversed(newest_first)]
-
-
-def _blocks(message: Message) -> Iterator[Any]:
-    """Yield the blocks of a message. Of tool results and ``guardContent`` blocks, only their inner blocks are yielded."""
-    for block in message["content"]:
-        if "toolResult" in block:
-            yield from block["toolResult"].get("content") or ()
-        else:
-            yield block.get("guardContent", block)
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:

@@ -107,12 +107,7 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """
     tokens = usage.get("inputTokens") or 0
     cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)
-    return tokens + cached if _are_cached_tokens_apart(usage, tokens, cached, model_class) else tokens
-
-
-def _are_cached_tokens_apart(usage: Mapping[str, Any], tokens: int, cached: int, model_class: type) -> bool:
-    for base in model_class.__mro__:
-        known = _CACHED_TOKENS_APART.get(f"{base.__module__}.{base.__qualname__}")
-        if known is not None:
-            return known
-    return cached > tokens or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
+    are_apart = cached > tokens or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
+    for base in reversed(model_class.__mro__):  # the class itself last, so that it decides
+        are_apart = _CACHED_TOKENS_APART.get(f"{base.__module__}.{base.__qualname__}", are_apart)
+    return tokens + cached if are_apart else tokens
