@@ -50,6 +50,17 @@ def seconds(name: str, value: object) -> float:
     return value
 
 
+def not_negative(name: str, value: float) -> float:
+    """Check that the argument ``name`` is a number of seconds from 0, and return the number.
+
+    Raises:
+        ValueError: ``value`` is below 0.
+    """
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
+    return value
+
+
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
     """Check that the argument ``name`` is an instance of ``kind``, and return the argument.
 

@@ -1,9 +1,14 @@
-"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in the hot tier."""
+"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in the hot tier.
+
+All records of a user have the same partition. The record ``k/KEY`` has the key, the version and a small value. The parts of a
+large value are the records ``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import builtins
+import copy
 import hashlib
 import logging
 import re
@@ -19,7 +24,7 @@ from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.health import cause_of
+from strands_manga_memory.stores.health import TierHealth
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
@@ -35,10 +40,17 @@ _INLINE = 8_192
 _PART = 350_000
 """Most bytes of a part, below the 400,000 of a DynamoDB record."""
 
-_LONGEST_SORT = 900
 _LARGEST_HOT = 8 * 1024 * 1024
+"""Most bytes of a value in the hot tier."""
+
+_LONGEST_KEY = 830
+"""Most bytes of a key in the sort value of its record, which DynamoDB limits to 1,024 bytes. A longer key is shortened."""
+
 _LAST = "\U0010ffff"
-_NO_HOT_FOR, _TRIES = 5.0, 8
+"""Character that sorts after all others."""
+
+_TRIES = 8
+"""Most attempts to write a value while other processes write the same key."""
 
 
 class TieredStorage(Storage):
@@ -88,7 +100,7 @@ class TieredStorage(Storage):
         self._search = search_strategy
         self._clock = clock
         self._prefix = ""
-        self._no_hot_until = 0.0
+        self._hot_health = TierHealth(tier="hot")
 
     def __repr__(self) -> str:
         durable, hot = (type(getattr(store, "observes", store)).__name__ for store in (self._table, self._hot))
@@ -126,10 +138,9 @@ class TieredStorage(Storage):
 
     def namespace(self, prefix: str) -> TieredStorage:
         """Return a storage of the keys that begin with ``prefix/``. Its methods take and return keys without this prefix."""
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
+        view = copy.copy(self)
         inner = _normal(prefix).strip("/")
-        view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix
+        view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix  # noqa: SLF001
         return view
 
     async def _do(self, work: Callable[..., Any], key: str, *arguments: Any) -> Any:
@@ -143,18 +154,17 @@ class TieredStorage(Storage):
     def _write(self, key: str, data: bytes) -> None:
         stamp = int(self._clock() * 1_000_000)
         for _ in range(_TRIES):
-            item = self._item(key, stamp)
+            version = f"{stamp:020d}{uuid.uuid4().hex[:12]}"
+            item = {**self._key(_sort_of(key)), "key": key, "stamp": stamp, "version": version}
             sealed = self._codec.seal(data, self._place(item))
-            inline = len(sealed) <= _INLINE
-            if inline:
+            if len(sealed) <= _INLINE:
                 item["data"] = sealed
             else:
                 self._put_parts(item, sealed)
             # Versions of a key only grow, so no writer of an older version can still finish.
             if self._table.put(item, when=Condition(absent=True, below={"stamp": stamp})):
-                if not inline:
-                    self._warm(item, sealed)
-                self._clear_parts(key, before=str(item["version"]))
+                self._warm(item, sealed)
+                self._clear_parts(key, before=version)
                 return
             found = self._table.get(self._partition, _sort_of(key))
             stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
@@ -163,15 +173,14 @@ class TieredStorage(Storage):
     def _read(self, key: str) -> bytes | None:
         seen = ""
         while (item := self._table.get(self._partition, _sort_of(key))) is not None:
-            if (sealed := item.get("data")) is None:
-                value = self._from_hot(item)
-                if value is not None:
-                    return value
+            sealed = item.get("data")
+            if sealed is None and (value := self._from_hot(item)) is not None:
+                return value
+            if sealed is None:
                 sealed = self._joined(item)
             if sealed is not None:
                 value = self._codec.unseal(sealed, self._place(item))
-                if "data" not in item:
-                    self._warm(item, sealed)
+                self._warm(item, sealed)
                 return value
             if item["version"] == seen:
                 raise CorruptRecordError(f"record={self._place(item)!r} is damaged: parts of it are missing", record=key)
@@ -180,10 +189,14 @@ class TieredStorage(Storage):
 
     def _delete(self, key: str) -> None:
         item = self._table.get(self._partition, _sort_of(key))
-        self._table.delete(self._partition, _sort_of(key))
-        self._clear_parts(key, before=_LAST)
-        if item is not None and "data" not in item:
-            self._hot_do(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
+        if item is None:
+            return
+        # A newer version stays whole: another process may have stored its parts, but not yet its record.
+        version = item["version"]
+        self._table.delete(self._partition, _sort_of(key), when=Condition(equals={"version": version}))
+        self._clear_parts(key, before=f"{version}/~")
+        if "data" not in item:
+            self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
         """Return the sorted keys that begin with ``prefix``, without reading values. The call blocks.
@@ -222,10 +235,6 @@ class TieredStorage(Storage):
 
     # Records
 
-    def _item(self, key: str, stamp: int) -> Item:
-        version = f"{stamp:020d}{uuid.uuid4().hex[:12]}"
-        return {**self._key(_sort_of(key)), "key": key, "stamp": stamp, "version": version}
-
     def _key(self, sort: str) -> Item:
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
@@ -249,15 +258,14 @@ class TieredStorage(Storage):
 
     def _clear_parts(self, key: str, *, before: str) -> None:
         first = f"p/{_digest(key)}/"
-        rows = list(self._table.query(self._partition, first=first, last=first + before, attributes=[]))
-        if rows:
+        if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
             delete_rows(self._table, rows)
 
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
         place = self._place(item)
-        sealed = self._hot_do(lambda hot: hot.get_value(place))
+        sealed = self._use_hot(lambda hot: hot.get_value(place))
         try:
             return self._codec.unseal(sealed, place) if sealed else None
         except MangaMemoryError as error:
@@ -265,18 +273,13 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        if len(sealed) <= _LARGEST_HOT:
-            self._hot_do(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
+        """Store a value in the hot tier, unless its record contains the value, or the value is too large."""
+        if "data" not in item and len(sealed) <= _LARGEST_HOT:
+            self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 
-    def _hot_do(self, work: Callable[[HotStore], bytes | None]) -> bytes | None:
-        if self._hot is None or time.monotonic() < self._no_hot_until:
-            return None
-        try:
-            return work(self._hot)
-        except StoreError as error:
-            self._no_hot_until = time.monotonic() + _NO_HOT_FOR
-            logger.warning("error=<%s> | the hot tier is not used for a while", cause_of(error))
-            return None
+    def _use_hot(self, work: Callable[[HotStore], bytes | None]) -> bytes | None:
+        hot = self._hot
+        return None if hot is None else self._hot_health.tried(lambda: work(hot))
 
 
 def _normal(key: str) -> str:
@@ -303,11 +306,11 @@ def _digest(key: str) -> str:
 
 
 def _cut(key: str) -> str:
-    return key.encode()[: _LONGEST_SORT - 70].decode(errors="ignore")
+    return key.encode()[:_LONGEST_KEY].decode(errors="ignore")
 
 
 def _sort_of(key: str) -> str:
-    return f"k/{key}" if len(key.encode()) <= _LONGEST_SORT - 70 else f"k/{_cut(key)}!{_digest(key)}"
+    return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 
 def _part_of(item: Item, number: int) -> str:

@@ -48,11 +48,16 @@ class Writer:
     starts without threads and work.
 
     ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not delay
-    other work. ``stores`` are the hot and the durable store; ``hot_health`` and ``durable_health`` are their availability.
+    other work.
 
     Args:
         threads: Maximum number of threads. Default 8.
         clock: Monotonic seconds, for delayed work.
+
+    Attributes:
+        stores: Hot and durable store for which the writer works; None for a missing store.
+        hot_health: Availability of the hot store.
+        durable_health: Availability of the durable store.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
@@ -225,11 +230,11 @@ class Writer:
                     self._idle -= 1
                     self._promote_timers(self._clock())
                 job = self._take()
-                # While this thread is busy somebody must look after the rest, and after what becomes due.
+                # Another thread must run the other jobs, and the delayed ones that become due, while this one is busy.
                 if self._takeable or (self._timers and not self._idle):
                     self._wake()
             self._run(*job)
-            del job  # else what it worked on would stay until this thread has something else to do
+            del job  # otherwise the objects of the job would stay in memory until the next job
 
 
 _shared: weakref.WeakValueDictionary[tuple[int, int], Writer] = weakref.WeakValueDictionary()

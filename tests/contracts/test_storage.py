@@ -163,6 +163,23 @@ async def test_writers_at_the_same_time_leave_one_whole_value(stores: Stores) ->
     assert len(rows) == 2
 
 
+@pytest.mark.parametrize("old", [None, b"old"])
+async def test_a_deletion_during_a_write_leaves_a_whole_value(stores: Stores, old: bytes | None, monkeypatch: Any) -> None:
+    storage, new, put = stores.storage(), noise(400_000), stores.durable.put
+    if old is not None:
+        await storage.write("key", old)
+
+    def delete_first(item: Any, **kwargs: Any) -> bool:
+        asyncio.run(stores.storage().delete("key"))  # between the parts of the value and its record
+        return bool(put(item, **kwargs))
+
+    monkeypatch.setattr(stores.durable, "put", delete_first)
+    await storage.write("key", new)
+    assert await stores.storage(hot=None).read("key") == new
+    await storage.delete("key")
+    assert list(stores.durable.query("storage/u1")) == []
+
+
 async def test_damage_and_other_places_are_refused(stores: Stores) -> None:
     storage = stores.storage(hot=None)
     await storage.write("key", b"value")

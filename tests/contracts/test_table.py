@@ -33,6 +33,7 @@ from strands_manga_memory.stores import (
     TableSchema,
     Write,
 )
+from strands_manga_memory.stores.aws.dynamodb_values import table_definition
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 
@@ -765,7 +766,7 @@ def test_dynamodb_records_are_readable_with_plain_boto3(
 @pytest.mark.parametrize("existing", [None, "expires_at", "other"])
 def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(dynamodb_client: Any, unique: str, existing: str | None) -> None:
     table = DynamoDBTable(dynamodb_client, name=unique)
-    dynamodb_client.create_table(**table._definition())
+    dynamodb_client.create_table(**table_definition(table.schema, table.name))
     if existing:
         dynamodb_client.update_time_to_live(
             TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": existing}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from strands_manga_memory.arguments import not_negative
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.aws.dynamodb_requests import MISSING, NOT_MET, DynamoDBRequests
@@ -68,13 +69,11 @@ class DynamoDBTable:
         sleep: Callable[[float], object] = time.sleep,
         rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
-        for argument, value in (("deadline", deadline), ("create_deadline", create_deadline)):
-            if value < 0:
-                raise ValueError(f"{argument} must be 0 or more seconds, got {value!r:.80}")
         self.schema = schema
         self._name = name or schema.name
+        self._create_deadline = not_negative("create_deadline", create_deadline)
+        not_negative("deadline", deadline)
         self._requests = DynamoDBRequests(client, self._name, deadline=deadline, clock=clock, sleep=sleep, rand=rand)
-        self._create_deadline = create_deadline
         self._clock = clock
         self._sleep = sleep
         renew_in_child(self)
@@ -103,7 +102,7 @@ class DynamoDBTable:
         """
         status = self._status()
         if not status:
-            self._requests.call("create_table", expected="ResourceInUseException", **self._definition())
+            self._requests.call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self._name))
             status = self._status()
         end = self._clock() + self._create_deadline
         for tries in count():
@@ -229,18 +228,13 @@ class DynamoDBTable:
         answer = self._requests.call("describe_table", TableName=self._name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
-    def _definition(self) -> dict[str, Any]:
-        return table_definition(self.schema, self._name)
-
     def _switch_ttl_on(self) -> None:
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
         request = {"TableName": self._name, "TimeToLiveSpecification": wanted}
-        if (
-            self._requests.call("update_time_to_live", expected="ValidationException", **request) is None
-            and not self._has_ttl()
-        ):
+        answer = self._requests.call("update_time_to_live", expected="ValidationException", **request)
+        if answer is None and not self._has_ttl():  # neither by this call nor by another process
             raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:

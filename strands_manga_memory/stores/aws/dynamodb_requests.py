@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
 
-_PASSING = {
+_PASSING = {  # error codes after which a retry may succeed
     "InternalFailure",
     "InternalServerError",
     "LimitExceededException",
@@ -84,7 +84,7 @@ _REFUSALS = (
     _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
     _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being created or deleted: wait until it is active"),
 )
-_OF_THE_REQUEST = {
+_OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about the availability of the table
     "ItemCollectionSizeLimitExceededException",
     "SerializationException",
     "ValidationError",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from strands_manga_memory.arguments import not_negative
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.stores.hot import (
     ACTIVE,
@@ -51,18 +52,14 @@ class _Conversation:
 
 
 @dataclass(frozen=True)
-class _Lease:
-    owner: str
-    gone_at: float
-
-
-@dataclass(frozen=True)
 class _Value:
-    data: bytes
+    """Content of a value, or owner of a lease, with the time at which it is removed."""
+
+    content: Any
     gone_at: float
 
 
-_Perishable = TypeVar("_Perishable", _Conversation, _Lease, _Value)
+_Perishable = TypeVar("_Perishable", _Conversation, _Value)
 
 
 class InMemoryHotStore:
@@ -85,13 +82,11 @@ class InMemoryHotStore:
     survives_process = False
 
     def __init__(self, *, clock: Callable[[], float] = time.time, grace: float = 3600.0) -> None:
-        if grace < 0:
-            raise ValueError(f"grace must be 0 or more seconds, got {grace!r:.80}")
         self._clock = clock
-        self._grace = grace
+        self._grace = not_negative("grace", grace)
         self._lock = threading.Lock()
         self._conversations: dict[str, _Conversation] = {}
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, _Value] = {}
         self._values: dict[str, _Value] = {}
         self._clean_at = 64
         renew_in_child(self)
@@ -197,9 +192,9 @@ class InMemoryHotStore:
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
-            if held is not None and held.owner != owner:
+            if held is not None and held.content != owner:
                 return False
-            self._leases[conversation] = _Lease(owner, now + ttl)
+            self._leases[conversation] = _Value(owner, now + ttl)
             self._clean(now)
         return True
 
@@ -207,7 +202,7 @@ class InMemoryHotStore:
         """Release the advisory lease of a conversation. See ``HotStore.release_lease``."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
-            if held is None or held.owner != owner:
+            if held is None or held.content != owner:
                 return False
             del self._leases[conversation]
         return True
@@ -216,7 +211,7 @@ class InMemoryHotStore:
         """Return the value stored under ``name``. See ``HotStore.get_value``."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
-        return None if kept is None else kept.data
+        return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value for ``ttl`` seconds. See ``HotStore.put_value``."""

@@ -30,7 +30,7 @@ _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
 """Least and most seconds between two attempts to begin a transaction: about the time that a write takes."""
 
-_PASSING = {
+_PASSING = {  # error codes after which a retry may succeed
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_IOERR,

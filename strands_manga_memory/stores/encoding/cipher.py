@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
-_KEY_BYTES = (16, 24, 32)
-
-
-KEY_BYTES = 32
-"""Bytes of a key for AES-256."""
 
 
 class DataKey(NamedTuple):
@@ -75,10 +70,7 @@ class TenantKeys:
         Raises:
             ValueError: The key does not have 32 bytes, or its name is empty or over 255 bytes.
         """
-        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-            raise ValueError(f"key {key_id!r:.80} must be {KEY_BYTES} bytes, got {len(key)} of {type(key).__name__}")
-        if not 1 <= len(key_id.encode()) <= 255:
-            raise ValueError(f"key_id must have 1 to 255 bytes, got {key_id!r:.80}")
+        _check_key(key_id, key, sizes=(32,))
         with self._lock:
             named = self._keys.setdefault(escaped_tenant(tenant), {})
             named.pop(key_id, None)
@@ -109,9 +101,8 @@ class AesGcmCipher:
     """Cipher by AES-GCM with one set of keys for all tenants.
 
     ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value is authenticated together with
-    its storage key, so a value that was moved is rejected. A value contains the name of its encryption key, so keys can be
-    rotated:
-    old values are readable as long as their key is given.
+    its storage key, so a value that was moved is rejected. A value contains the name of its encryption key. After a
+    rotation of keys, old values are readable as long as their key is given.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
@@ -124,10 +115,7 @@ class AesGcmCipher:
 
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
         for name, key in keys.items():
-            if len(key) not in _KEY_BYTES:
-                raise ValueError(f"key {name!r:.80} must have 16, 24 or 32 bytes, got {len(key)}")
-            if not 1 <= len(name.encode()) <= 255:
-                raise ValueError(f"key name {name!r:.80} must have 1 to 255 bytes")
+            _check_key(name, key, sizes=(16, 24, 32))
         if current not in keys:
             raise ValueError(f"current must name one of the keys {sorted(keys)}, got {current!r:.80}")
         self._keys = {name: _aead(key) for name, key in keys.items()}
@@ -210,6 +198,14 @@ class TenantCipher:
 
     def _bound(self, key_id: str, place: str) -> bytes:
         return "\0".join((self._context, key_id, place)).encode()
+
+
+def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:
+    if not isinstance(key, bytes) or len(key) not in sizes:
+        got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise ValueError(f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}")
+    if not 1 <= len(name.encode()) <= 255:
+        raise ValueError(f"key name {name!r:.80} must have 1 to 255 bytes")
 
 
 def _aead(key: bytes) -> AESGCM:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import orjson
@@ -65,14 +66,9 @@ class Codec:
     def __repr__(self) -> str:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
-    @property
-    def allows_plain(self) -> bool:
-        """Whether unencrypted values are read."""
-        return self._cipher is None or self._allow_plain
-
     def check_plain(self, place: str) -> None:
         """Raise ``CorruptRecordError`` if unencrypted values are rejected. ``place`` is the storage key of such a value."""
-        if not self.allows_plain:
+        if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
@@ -84,7 +80,7 @@ class Codec:
     @property
     def encrypts(self) -> bool:
         """Whether the codec encrypts values."""
-        return self.cipher is not None
+        return self._cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Convert a serialized value to the stored form: compressed if large, encrypted, and with a checksum.
@@ -166,41 +162,31 @@ def load_stored(data: bytes, record: object) -> Any:
     Raises:
         CorruptRecordError: The bytes are invalid. The message names ``record`` by its ``str()``.
     """
-    try:
+    with trusted(record):
         return load(data)
-    except MALFORMED as error:
-        raise damaged(record, error) from error
-
-
-class trusted:  # noqa: N801 - used as ``with trusted(name):`` for every record; faster than a generator
-    """Context manager for the parsing of a record, which converts the error of a malformed record to ``CorruptRecordError``.
-
-    Args:
-        record: Name of the record, or an object whose ``str()`` is the name.
-    """
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: object) -> None:
-        self._record = record
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Convert the error of a malformed record to ``CorruptRecordError``."""
-        if isinstance(error, MALFORMED) and not isinstance(error, MangaMemoryError):
-            raise damaged(self._record, error) from error
 
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """Errors that parsing a malformed record may raise."""
 
 
-def damaged(record: object, error: Exception) -> CorruptRecordError:
-    """Return the ``CorruptRecordError`` for a record whose parsing raised ``error``."""
-    name = str(record)
-    return CorruptRecordError(f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}", record=name)
+@contextmanager
+def trusted(record: object) -> Iterator[None]:
+    """Convert an error of the ``with`` block, which parses a record, to ``CorruptRecordError``.
+
+    Errors that malformed records do not cause, and errors of this package, are not converted.
+
+    Args:
+        record: Name of the record, or an object whose ``str()`` is the name.
+    """
+    try:
+        yield
+    except MangaMemoryError:
+        raise
+    except MALFORMED as error:
+        name = str(record)
+        what = f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}"
+        raise CorruptRecordError(what, record=name) from error
 
 
 _AS_NODES = b"V"  # no JSON text starts with it

@@ -39,6 +39,16 @@ class Connection(psycopg.Connection[Any]):
     until: float = math.inf
     used_at: float = -math.inf
 
+    @classmethod
+    def connect(cls, conninfo: str = "", *, owner: weakref.ref[Connections], **options: Any) -> Any:  # type: ignore[override]
+        """Connect to the server. A failure is also reported to ``owner``, because the pool reports it to nobody."""
+        try:
+            return super().connect(conninfo, **options)
+        except psycopg.Error as error:
+            if (connections := owner()) is not None:
+                connections.failure = time.monotonic(), error
+            raise
+
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Run a psycopg operation (a generator that waits for the server). Default ``timeout``: the connection's deadline."""
         if timeout is None and self.until < math.inf:
@@ -87,7 +97,8 @@ class Connections:
         self._deadline = deadline
         self._lock = threading.Lock()
         self._pool: ConnectionPool[Connection] | None = None
-        self._failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
+        self.failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
+        """Time and error of the last failed connection attempt."""
         renew_in_child(self)
 
     def __del__(self) -> None:
@@ -121,7 +132,7 @@ class Connections:
             except PoolClosed:  # by another thread that shares the table
                 continue
             except PoolTimeout as error:
-                at, failure = self._failure
+                at, failure = self.failure
                 if failure is not None and at >= started:
                     raise type(failure)(str(failure)) from failure
                 if time.monotonic() < until:
@@ -139,8 +150,9 @@ class Connections:
             if self._pool is None:
                 self._pool = ConnectionPool(
                     self._conninfo,
-                    connection_class=_connecting(weakref.ref(self)),
+                    connection_class=Connection,
                     kwargs={
+                        "owner": weakref.ref(self),
                         "autocommit": True,
                         "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
                         "prepare_threshold": None,  # PgBouncer may use another server connection per transaction
@@ -152,10 +164,6 @@ class Connections:
                     open=True,
                 )
             return self._pool
-
-    def note_failure(self, error: psycopg.Error) -> None:
-        """Record the error of a failed connection attempt, for clients that wait for a connection."""
-        self._failure = time.monotonic(), error
 
     def renew_after_fork(self) -> None:
         """Start without a pool in a forked process.
@@ -170,23 +178,6 @@ def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_s
     if not is_sound:
         connection.close()
     pool.putconn(connection)
-
-
-def _connecting(owner: weakref.ref[Connections]) -> type[Connection]:
-    """Return a connection class that reports failed connection attempts to ``owner``, which has the pool."""
-
-    class ReportingConnection(Connection):
-        @classmethod
-        def connect(cls, conninfo: str = "", **options: Any) -> Any:
-            try:
-                return super().connect(conninfo, **options)
-            except psycopg.Error as error:
-                connections = owner()
-                if connections is not None:
-                    connections.note_failure(error)
-                raise
-
-    return ReportingConnection
 
 
 _inherited: list[ConnectionPool[Connection] | None] = []

@@ -17,6 +17,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from strands_manga_memory.arguments import not_negative
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores.encoding.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteStatus
@@ -81,14 +82,10 @@ class RedisHotStore:
             raise ValueError("client must return bytes, got decode_responses=True; pass decode_responses=False")
         if not prefix or set(prefix) & set("{}"):
             raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r:.80}")
-        if deadline < 0:
-            raise ValueError(f"deadline must be 0 or more seconds, got {deadline!r:.80}")
-        if grace < 0:
-            raise ValueError(f"grace must be 0 or more seconds, got {grace!r:.80}")
         self._client: Any = client
         self._prefix = prefix
-        self._deadline = deadline
-        self._grace = _milliseconds(grace)
+        self._deadline = not_negative("deadline", deadline)
+        self._grace = _milliseconds(not_negative("grace", grace))
         self._clock = clock
         self._sleep = sleep
         self._rand = rand
@@ -200,20 +197,23 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        def members() -> list[list[bytes]]:
-            with self._client.pipeline(transaction=False) as pipeline:
-                for bucket in buckets:
-                    pipeline.zrangebyscore(self._index(bucket % BUCKETS), "-inf", now, start=0, num=limit)
-                return cast("list[list[bytes]]", pipeline.execute())
+        """Return the names and the states of the conversations in some buckets whose expiry is not after ``now``."""
+        indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
+        members = self._pipelined([("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes])
+        names = [member.decode(errors="replace") for bucket in members for member in bucket]
+        states = self._pipelined([("HGET", self._key(name, "c"), "s") for name in names])
+        return list(zip(names, states, strict=True))
 
-        def states() -> list[bytes | None]:
-            with self._client.pipeline(transaction=False) as pipeline:
-                for name in names:
-                    pipeline.hget(self._key(name, "c"), "s")
-                return cast("list[bytes | None]", pipeline.execute())
+    def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands in one request, and return their answers."""
 
-        names = [member.decode(errors="replace") for bucket in self._tried(members) for member in bucket]
-        return list(zip(names, self._tried(states), strict=True)) if names else []
+        def call() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return cast("list[Any]", pipeline.execute())
+
+        return self._tried(call) if commands else []
 
     def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:
         key = self._key(conversation, "c")

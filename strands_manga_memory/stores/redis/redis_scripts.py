@@ -99,7 +99,7 @@ if kept.window ~= '' then
   end
 end
 
--- A server that can only be read just now, as when its memory is full, is read.
+-- If the server refuses writes, for example because its memory is full, the conversation is read without a new TTL.
 local function refused(answer)
   local words = type(answer) == 'table' and answer.err or ''
   return string.find(words, 'OOM') or string.find(words, 'MISCONF') or string.find(words, 'NOREPLICAS')
