@@ -82,6 +82,13 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
     return session
 
 
+def missing_session(session: str, user: str | None) -> str:
+    """Return the error for a session that is not stored, with a hint at a missing option."""
+    if user is None:
+        return f"there is no session {session!r:.80} in these tiers; does it belong to a user (--user)?"
+    return f"there is no session {session!r:.80} of {user!r:.80} in these tiers; does it belong to another tenant (--tenant)?"
+
+
 @contextmanager
 def open_conversation(
     session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
@@ -106,9 +113,9 @@ def open_conversation(
         if agent is None and len(agents) > 1:
             raise typer.BadParameter(f"the session has several agents: choose one with --agent: {', '.join(agents)}")
         if not agents or agent not in (None, *agents):
-            who = "" if user is None else f" of {user!r:.80}"
-            hint = f"its agents are {', '.join(agents)}" if agents else "does it belong to a user (--user)?"
-            raise ValueError(f"there is no session {session!r:.80}{who} with this agent in these tiers; {hint}")
+            if agents:
+                raise ValueError(f"session {session!r:.80} has no agent {agent!r:.80}; its agents are {', '.join(agents)}")
+            raise ValueError(missing_session(session, user))
         yield manager, agent or agents[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +39,14 @@ def console() -> Console:
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line."""
     print(json.dumps(value, ensure_ascii=False, default=str), flush=True)  # noqa: T201
+
+
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Print the result of a command: as JSON on standard output, or as a text on standard error."""
+    if as_json:
+        print_json(value)
+    else:
+        messages.print(text)
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
@@ -84,17 +92,12 @@ def print_error(error: str) -> None:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Progress]:
-    """Show a spinner and a counter on standard error. ``advance`` increments the counter."""
+def progress(label: str) -> Iterator[Callable[..., None]]:
+    """Show a spinner and a counter on standard error, and yield the function that increments the counter."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
-        shown.add_task(label, total=None)
-        yield shown
-
-
-def advance(shown: Progress) -> None:
-    """Increment the counter of a progress display."""
-    shown.advance(TaskID(0))
+        task = shown.add_task(label, total=None)
+        yield lambda *_: shown.advance(task)
 
 
 def write_private_file(path: Path, data: bytes) -> None:

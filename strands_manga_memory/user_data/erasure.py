@@ -157,16 +157,14 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
+    """Delete a session, add the numbers of deleted items to ``counts``, and return the number of written tombstones."""
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
-    members = list(member_ids(durable, session))
-    counts["conversations"] += len(members)
+    places = [Place.of(session, kind, id_) for kind, id_ in member_ids(durable, session)]
+    counts["conversations"] += len(places)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
-    for kind, agent_id in members:
-        name = Place.of(session, kind, agent_id).conversation
-        counts["hot_conversations"] += hot is not None and hot_copy_of(hot, name) is not None
     index = ExpiryIndex(durable)
-    for kind, agent_id in members:
-        place = Place.of(session, kind, agent_id)
+    for place in places:
+        counts["hot_conversations"] += hot is not None and hot_copy_of(hot, place.conversation) is not None
         entry = index.entry_of(place)
         if entry is not None:
             index.remove(entry)
@@ -182,10 +180,11 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
         if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE
     ]
     delete_rows(durable, rest)
-    return len({*members, ("A", scope.agent_id)}) * (1 if hot is None else 2)
+    return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
 def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
+    """Store the record that rejects late writes of memories until the time ``until`` (seconds since 1970)."""
     memories.put(
         {
             "user_id": owner.partition,
@@ -198,6 +197,7 @@ def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+    """Delete a user's memories, waiting preferences and internal records, except the mark of the erasure."""
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _forget_changes(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
@@ -219,6 +219,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+    """Delete a user's log of preferences and the list of words that searches use."""
     rows = memories.query(owner.changes_partition, attributes=[])
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
     counts["memory_changes"] += len(changes)

@@ -149,12 +149,18 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         StoreUnavailableError: The durable store does not answer.
     """
     whole("limit", limit, least=1)
-    sessions: dict[Owner, set[str]] = {}
-    for entry in ExpiryIndex(durable).due(_ANY_TIME):
-        if entry.ids.get("user"):
-            owner = Owner(str(entry.ids["user"]), None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]))
-            sessions.setdefault(owner, set()).add(str(entry.ids["session"]))
-    owners = sorted(sessions, key=lambda owner: owner.partition)
-    left = [owner for owner in owners if after is None or owner.partition > after]
-    lines = tuple(UserLine(owner.user_id, owner.tenant, len(sessions[owner])) for owner in left[:limit])
-    return UserPage(lines, left[limit - 1].partition if len(left) > limit else None)
+    owners = {
+        Owner(str(entry.ids["user"]), None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]))
+        for entry in ExpiryIndex(durable).due(_ANY_TIME)
+        if entry.ids.get("user")
+    }
+    lines: list[UserLine] = []
+    for owner in sorted(owners, key=lambda owner: owner.partition):
+        if after is not None and owner.partition <= after:
+            continue
+        sessions = sum(1 for _ in sessions_of(durable, owner))  # the index also has sessions that were just deleted
+        if sessions and len(lines) == limit:
+            return UserPage(tuple(lines), Owner(lines[-1].user_id, lines[-1].tenant).partition)
+        if sessions:
+            lines.append(UserLine(owner.user_id, owner.tenant, sessions))
+    return UserPage(tuple(lines))

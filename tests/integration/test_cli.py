@@ -270,6 +270,17 @@ def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.Dyn
     assert client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
 
 
+def test_a_template_and_a_policy_need_no_aws_region(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    assert run(["init-table", "--print", "--durable", "dynamodb://mine", "--users", "true"]) == 0
+    tables = yaml.safe_load(capsys.readouterr().out)["Resources"].values()
+    assert [table["Properties"]["TableName"] for table in tables] == ["mine", "manga_user_memory"]
+    assert run(["permissions", "--durable", "dynamodb://mine"]) == 0
+    assert "table/mine" in capsys.readouterr().out
+
+
 def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     held(url, clock=lambda: now - 7200)

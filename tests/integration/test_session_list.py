@@ -77,6 +77,7 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
     memory.changes(user_id="u1", session_id="a").publish(cart=["B07X1234"])
     memory.delete_session("u1", "a")
     assert [each.session_id for each in memory.sessions("u1").sessions] == ["b"]
+    assert [each.sessions for each in memory.users().users] == [1]
     model = ScriptedModel()
     agent = memory.agent(model, user_id="u1", session_id="a", task_state=True, callback_handler=None)
     agent("Can you cancel it?")

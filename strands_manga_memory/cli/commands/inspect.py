@@ -10,7 +10,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from strands_manga_memory.cli.options import CodecName, Durable, Hot, Json, Session, Tenant, User, open_memory, target_of
+from strands_manga_memory.cli.options import (
+    CodecName,
+    Durable,
+    Hot,
+    Json,
+    Session,
+    Tenant,
+    User,
+    missing_session,
+    open_memory,
+    target_of,
+)
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines
 from strands_manga_memory.ops.inspection import Inspection, places
 from strands_manga_memory.ops.inspection import inspect as inspected
@@ -42,8 +53,7 @@ def inspect(
         for each in found:
             _print(each, last)
     if not found:
-        who = "" if user is None else f" of {user!r}"
-        messages.print(f"there is no session {session!r}{who} in these tiers; does it belong to a user (--user)?")
+        messages.print(missing_session(session, user))
     return 0 if found else FAILED
 
 

@@ -25,7 +25,7 @@ from strands_manga_memory.cli.options import (
     open_memory,
     settings_of,
 )
-from strands_manga_memory.cli.output import FAILED, advance, console, messages, print_json, print_lines, print_table, progress
+from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines, print_table, progress
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import Finding, Level, diagnose
 from strands_manga_memory.ops.stand_in import StandInModel
@@ -53,10 +53,10 @@ def doctor(
         window = loaded(model).context_window_limit
     found: list[Finding] = []
     settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
-    with progress("checks") as shown:
+    with progress("checks") as advance:
         for finding in diagnose(settings, window=window, codec=codec_of(codec)):
             found.append(finding)
-            advance(shown)
+            advance()
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     failed = any(finding.level in bad for finding in found)
     if as_json:
@@ -96,24 +96,21 @@ def bench(
     user = f"bench-{uuid.uuid4().hex}"
     text = ("manga " * (size // 6 + 1))[:size]
     model = StandInModel(text)
-    made = [
-        Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=user, session_id=str(number)))
-        for number in range(sessions)
-    ]
+
+    def agent(number: int) -> Agent:
+        return memory.agent(model, user_id=user, session_id=str(number), agent_id="bench", callback_handler=None)
+
+    made = [agent(number) for number in range(sessions)]
     try:
-        with progress("turns held") as shown:
+        with progress("turns held") as advance:
             start = time.monotonic()
             for turn in range(turns):
                 time.sleep(max(0.0, start + turn / rate - time.monotonic()))
                 made[turn % sessions](text)
-                advance(shown)
+                advance()
             seconds = time.monotonic() - start
-        for agent in made:  # restore each conversation, as another process would
-            Agent(
-                model=model,
-                callback_handler=None,
-                **memory.agent_kwargs(user_id=user, session_id=str(made.index(agent)), agent_id=agent.agent_id),
-            )
+        for number in range(sessions):  # restore each conversation, as another process would
+            agent(number)
         stats = memory.stats()["operations"]
     finally:
         with messages.status("deleting the conversations"):

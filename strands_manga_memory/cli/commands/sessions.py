@@ -23,7 +23,7 @@ from strands_manga_memory.cli.options import (
     open_memory,
     target_of,
 )
-from strands_manga_memory.cli.output import confirmed, messages, print_json, print_lines, print_table
+from strands_manga_memory.cli.output import confirmed, messages, print_json, print_lines, print_result, print_table
 from strands_manga_memory.ops.inspection import display_text
 
 
@@ -112,10 +112,8 @@ def fork(
     """Begin a new session with the first turns of another one, which does not change."""
     with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
         manager.fork(at_turn, session_id=to, agent_id=agent_id)
-    if as_json:
-        print_json({"session": to, "agent": agent_id, "turns": at_turn})
-    else:
-        messages.print(f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}")
+    text = f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}"
+    print_result({"session": to, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
 
 
 def rewind(
@@ -134,10 +132,8 @@ def rewind(
     with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
         confirmed(f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.", yes=yes)
         manager.rewind(at_turn, agent_id=agent_id)
-    if as_json:
-        print_json({"session": session, "agent": agent_id, "turns": at_turn})
-    else:
-        messages.print(f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now")
+    text = f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now"
+    print_result({"session": session, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
 
 
 def delete_session(
@@ -160,9 +156,7 @@ def delete_session(
             manager.delete_session()
         else:
             memory.delete_session(user, session, tenant=tenant)
-    if as_json:
-        print_json({"session": session, "agents": agents})
-    elif agents:
-        messages.print(f"session {session!r} is deleted; agents: {', '.join(agents)}")
-    else:
-        messages.print(f"no agent had a conversation in {session!r}; does it belong to a user (--user)?")
+    text = f"session {session!r} is deleted; agents: {', '.join(agents)}"
+    if not agents:
+        text = f"no agent had a conversation in {session!r}; does it belong to a user (--user)?"
+    print_result({"session": session, "agents": agents}, text, as_json=as_json)

@@ -13,9 +13,8 @@ from strands_manga_memory.cli.options import Durable, Hot, Json, Users, settings
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy, redis_acl
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
-from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.table import TableSchema
-from strands_manga_memory.stores.urls import redis_prefix, users_table_url, without_password
+from strands_manga_memory.stores.urls import redis_prefix, split_url, users_table_url, without_password
 
 
 def init_table(
@@ -29,7 +28,7 @@ def init_table(
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(settings_of(durable_url=durable, users_url=users))
     if print_:
-        print(cloudformation_yaml(*(_named(schema, url) for schema, url in urls.items())), end="")  # noqa: T201
+        print(cloudformation_yaml(*((schema, _name(schema, url)) for schema, url in urls.items())), end="")  # noqa: T201
         return
     made = []
     for schema, url in urls.items():
@@ -51,10 +50,10 @@ def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 
 
-def _named(schema: TableSchema, url: str) -> tuple[TableSchema, str]:
-    """Return the schema and the name of a table. A table outside DynamoDB has the name of its schema."""
-    table = open_table(url, schema) if url.startswith("dynamodb:") else None
-    return (table.schema, table.name) if isinstance(table, DynamoDBTable) else (schema, schema.name)
+def _name(schema: TableSchema, url: str) -> str:
+    """Return the name of a table without opening it. A table outside DynamoDB has the name of its schema."""
+    parts = split_url(url)
+    return (parts.netloc if parts.scheme == "dynamodb" else "") or schema.name
 
 
 class Kind(StrEnum):
@@ -82,9 +81,7 @@ def permissions(
         print(redis_acl(user, prefix=redis_prefix(settings.hot_url), cluster=is_cluster))  # noqa: T201
         return
 
-    arns = [
-        f"arn:aws:dynamodb:{region}:{account}:table/{_named(schema, url)[1]}" for schema, url in _table_urls(settings).items()
-    ]
+    arns = [f"arn:aws:dynamodb:{region}:{account}:table/{_name(schema, url)}" for schema, url in _table_urls(settings).items()]
     print_json(iam_policy(*arns, setup=setup, stream=stream))
 
 

@@ -23,7 +23,6 @@ from strands_manga_memory.cli.options import (
 )
 from strands_manga_memory.cli.output import (
     FAILED,
-    advance,
     confirmed,
     messages,
     print_json,
@@ -82,16 +81,16 @@ def import_(
         raise typer.BadParameter(f"{str(source)!r} is not a file")
     try:
         exported = json.loads(source.read_text(encoding="utf-8"))
-        who, count = exported["user_id"], len(exported["sessions"])
+        who, count, memories = exported["user_id"], len(exported["sessions"]), len(exported["memories"])
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f"{source} is not an export: {error}") from error
-    confirmed(f"Store {count} conversations and {len(exported.get('memories', ()))} memories of {who!r}?", yes=yes)
+    confirmed(f"Store {count} conversations and {memories} memories of {who!r}?", yes=yes)
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
-        progress("conversations") as shown,
+        progress("conversations") as advance,
     ):
         _create_missing_tables(memory)
-        report = import_user(exported, memory, progress=lambda _: advance(shown))
+        report = import_user(exported, memory, progress=advance)
         status = FAILED if report.left_out and memory.memories is None else 0
     if as_json:
         print_json(asdict(report))
@@ -133,9 +132,9 @@ def forget_user(
     confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users) as memory,
-        progress("conversations deleted") as shown,
+        progress("conversations deleted") as advance,
     ):
-        report = memory.forget_user(user, tenant=tenant, progress=lambda _: advance(shown))
+        report = memory.forget_user(user, tenant=tenant, progress=advance)
     unnamed = unnamed_hot_tier(memory.settings)
     not_looked_at = [*report.not_looked_at, *unnamed]
     if as_json:

@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
-from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
+from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, first_failure, ok, problem, warning
 from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
 from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.aws.dynamodb_requests import translated
@@ -45,7 +45,7 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         skew = _skew(described, clock)
         if skew is not None:
             yield clock_finding(f"{tier}.clock", skew, "DynamoDB")
-    yield _tried(table, tier)
+    yield _calls(table, tier)
     if isinstance(table, SQLiteTable):
         yield from _damage(table, tier)
 
@@ -153,14 +153,14 @@ def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
         with closing(sqlite3.connect(f"file:{table.path}?mode=ro", uri=True, timeout=1.0)) as connection:
             [[state]] = connection.execute("PRAGMA quick_check(1)").fetchall()
     except sqlite3.Error:
-        return  # reported by _tried
+        return  # reported by _calls
     if state == "ok":
         yield ok(f"{tier}.schema", "the file is intact")
     else:
         yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
 
 
-def _tried(table: Table, tier: str) -> Finding:
+def _calls(table: Table, tier: str) -> Finding:
     """Try every operation that the package uses, on temporary records."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
@@ -169,19 +169,17 @@ def _tried(table: Table, tier: str) -> Finding:
     other = {**item, schema.sort: "probe2"}
     is_memory = bool(schema.indexes)  # only the memory table uses condition checks
     checks = [Write(key=(partition, "probe3"), when=ABSENT, is_check=True)] if is_memory else []
-    steps: list[tuple[str, Callable[[], object]]] = [
-        ("put", lambda: table.put(item, when=ABSENT)),
-        ("get", lambda: table.get(partition, "probe")),
-        ("batch_write", lambda: table.batch_write(puts=[other])),
-        ("batch_get", lambda: table.batch_get([(partition, "probe"), (partition, "probe2")])),
-        ("query", lambda: list(table.query(partition))),
-        ("transact", lambda: table.transact([Write(item=item, when=Condition(equals={"epoch": 1})), *checks])),
-        ("delete", lambda: table.delete(partition, "probe", when=Condition(equals={"epoch": 1}))),
-        ("batch delete", lambda: table.batch_write(deletes=[(partition, "probe"), (partition, "probe2")])),
-    ]
-    for step, work in steps:
-        try:
-            work()
-        except StoreError as error:
-            return _failure(table, tier, error, f"{step}: ")
+    keys, is_stored = [(partition, "probe"), (partition, "probe2")], Condition(equals={"epoch": 1})
+    steps: dict[str, Callable[[], object]] = {
+        "put": lambda: table.put(item, when=ABSENT),
+        "get": lambda: table.get(partition, "probe"),
+        "batch_write": lambda: table.batch_write(puts=[other]),
+        "batch_get": lambda: table.batch_get(keys),
+        "query": lambda: list(table.query(partition)),
+        "transact": lambda: table.transact([Write(item=item, when=is_stored), *checks]),
+        "delete": lambda: table.delete(partition, "probe", when=is_stored),
+        "batch delete": lambda: table.batch_write(deletes=keys),
+    }
+    if (failure := first_failure(steps)) is not None:
+        return _failure(table, tier, failure[1], f"{failure[0]}: ")
     return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from strands_manga_memory.exceptions import StoreError
 
 
 class Level(StrEnum):
@@ -47,6 +50,20 @@ def warning(check: str, detail: str, remedy: str) -> Finding:
 def problem(check: str, detail: str, remedy: str) -> Finding:
     """Return a finding of level ``PROBLEM``."""
     return Finding(check, Level.PROBLEM, detail, remedy)
+
+
+def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
+    """Call functions in order until one fails. Return the name and the error of the failed one, or None.
+
+    Args:
+        steps: Functions that use a store, keyed by name.
+    """
+    for name, work in steps.items():
+        try:
+            work()
+        except StoreError as error:
+            return name, error
+    return None
 
 
 def clock_finding(check: str, skew: float, where: str) -> Finding:

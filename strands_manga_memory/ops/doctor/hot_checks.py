@@ -10,7 +10,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
-from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, ok, problem, warning
+from strands_manga_memory.ops.doctor.finding import Finding, clock_finding, first_failure, ok, problem, warning
 from strands_manga_memory.ops.provisioning import redis_acl
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
@@ -36,17 +36,25 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
             f"{shown} is the memory of one process: other processes cannot read it, and it is lost when this one ends",
             "set MANGA_MEMORY_HOT_URL to a Redis or Valkey if more than one process serves users",
         )
-        yield from _tried(store)
+        yield _calls(store)
         return
     reached = _reached(store, shown)
     yield reached
     info = _info(store)
+    if info is not None:
+        yield from _cluster(info, store)
     if reached.remedy:
-        yield from () if info is None else _cluster(info, store)
         return
-    yield from _server(info, store)
+    if info is None:
+        yield warning(
+            "hot.info",
+            "the user may not run INFO: version, eviction, memory and persistence were not checked",
+            "ACL SETUSER <user> +info, for this doctor only",
+        )
+    else:
+        yield from (_version(info), _eviction(info), _memory(info), _persistence(info))
     yield from _clock(store, clock)
-    yield from _tried(store)
+    yield _calls(store)
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
@@ -78,10 +86,11 @@ _REMEDIES = {
 """Names of checks and remedies, keyed by the reason for which the server refused a call."""
 
 
-def _refusal(check: str, error: StoreError) -> Finding:
+def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
+    """Return the finding for an error of the store, by default under the name ``check``. ``step`` precedes the error."""
     otherwise = check, getattr(error, "remedy", "") or "read the server's log"
     check, remedy = _REMEDIES.get(getattr(error, "reason", ""), otherwise)
-    return problem(check, str(error), remedy)
+    return problem(check, f"{step}{error}", remedy)
 
 
 def _one_node(client: Any) -> dict[str, Any]:
@@ -95,21 +104,6 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
         return None
-
-
-def _server(info: Mapping[str, Any] | None, store: RedisHotStore) -> Iterator[Finding]:
-    if info is None:
-        yield warning(
-            "hot.info",
-            "the user may not run INFO: version, eviction, memory and persistence were not checked",
-            "ACL SETUSER <user> +info, for this doctor only",
-        )
-        return
-    yield _version(info)
-    yield _eviction(info)
-    yield _memory(info)
-    yield _persistence(info)
-    yield from _cluster(info, store)
 
 
 def _version(info: Mapping[str, Any]) -> Finding:
@@ -190,32 +184,27 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
         before = clock()
         seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
-        return  # _tried reports a missing permission: scripts call TIME as well
+        return  # _calls reports a missing permission: scripts call TIME as well
     yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
 
 
-def _tried(store: HotStore) -> Iterator[Finding]:
+def _calls(store: HotStore) -> Finding:
     """Try every operation that the package uses, on a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
-    steps: list[tuple[str, Callable[[], object]]] = [
-        ("write", lambda: store.write(name, write)),
-        ("load", lambda: store.load(name, [], touch=True)),
-        ("read", lambda: store.read(name, ["window"])),
-        ("expired", lambda: list(store.expired(limit=1))),
-        ("claim", lambda: store.claim(name, expired_only=False)),
-        ("drop", lambda: store.drop(name, expect=(1, 1))),
-        ("acquire_lease", lambda: store.acquire_lease(name, owner="d", ttl=1.0)),
-        ("release_lease", lambda: store.release_lease(name, owner="d")),
-        ("put_value", lambda: store.put_value(name, b"", ttl=1.0)),
-        ("get_value", lambda: store.get_value(name)),
-        ("put_tombstone", lambda: store.put_tombstone(name, epoch=2, ttl=0.001)),
-    ]
-    for step, work in steps:
-        try:
-            work()
-        except StoreError as error:
-            found = _refusal("hot.permission", error)
-            yield Finding(found.check, found.level, f"{step}: {found.detail}", found.remedy)
-            return
-    yield ok("hot.permission", f"{len(steps)} kinds of calls are allowed")
+    steps: dict[str, Callable[[], object]] = {
+        "write": lambda: store.write(name, write),
+        "load": lambda: store.load(name, [], touch=True),
+        "read": lambda: store.read(name, ["window"]),
+        "expired": lambda: list(store.expired(limit=1)),
+        "claim": lambda: store.claim(name, expired_only=False),
+        "drop": lambda: store.drop(name, expect=(1, 1)),
+        "acquire_lease": lambda: store.acquire_lease(name, owner="d", ttl=1.0),
+        "release_lease": lambda: store.release_lease(name, owner="d"),
+        "put_value": lambda: store.put_value(name, b"", ttl=1.0),
+        "get_value": lambda: store.get_value(name),
+        "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
+    }
+    if (failure := first_failure(steps)) is not None:
+        return _refusal("hot.permission", failure[1], f"{failure[0]}: ")
+    return ok("hot.permission", f"{len(steps)} kinds of calls are allowed")

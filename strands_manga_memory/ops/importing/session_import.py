@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from strands import Agent
 from strands.agent.conversation_manager import ConversationManager
-from strands.session import RepositorySessionManager, SessionRepository, SnapshotSessionManager
+from strands.session import RepositorySessionManager, SessionManager, SessionRepository, SnapshotSessionManager
 from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
 from strands.types.session import Session, SessionAgent, SessionMessage
@@ -156,13 +156,8 @@ def _read_repository(
     if managed.get("removed_message_count") and not stored:
         what = f"{managed['removed_message_count']} messages were removed from its history, and none is stored"
         raise CorruptRecordError(what, record=agent_id)
-    restored = Agent(
-        model=StandInModel(),
-        agent_id=agent_id,
-        callback_handler=None,
-        conversation_manager=_RestoredHistory() if conversation_manager is None else conversation_manager(),
-        session_manager=RepositorySessionManager(session_id, repository),
-    )
+    history = _RestoredHistory() if conversation_manager is None else conversation_manager()
+    restored = _restored(agent_id, history, RepositorySessionManager(session_id, repository))
     log = [
         (checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"), _seconds(one.created_at))
         for one in stored
@@ -175,13 +170,7 @@ def _read_repository(
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
     """Return the conversation from an agent's latest snapshot. All messages get the current time: a snapshot has no times."""
     history = _RestoredHistory()
-    restored = Agent(
-        model=StandInModel(),
-        agent_id=agent_id,
-        callback_handler=None,
-        conversation_manager=history,
-        session_manager=manager,
-    )
+    restored = _restored(agent_id, history, manager)
     now = time.time()
     written = None if history.summary is None else history.summary.get("tracking_id")
     log = []
@@ -191,6 +180,17 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
             log.append((message, now))
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
     return _conversation(log, restored.messages, states, now)
+
+
+def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
+    """Return an agent that Strands has restored from its session. Its model is never called."""
+    return Agent(
+        model=StandInModel(),
+        agent_id=agent_id,
+        callback_handler=None,
+        conversation_manager=history,
+        session_manager=source,
+    )
 
 
 def _conversation(
