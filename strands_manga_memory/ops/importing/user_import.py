@@ -20,7 +20,6 @@ from strands_manga_memory.ops.importing.session_import import checked_message, d
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_states import entries_of
 from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
-from strands_manga_memory.stores.encoding.codec import dump, load_stored
 
 _COUNTERS = ("turn_count", "created", "last_activity")
 
@@ -63,27 +62,19 @@ def import_user(
         exported: Result of ``export_user``.
         memory: Target of the import.
         clock: Function that returns seconds since 1970.
-        progress: Callback that gets the session id of each conversation.
+        progress: Callback that gets the session id of each conversation and orchestrator.
 
     Raises:
         ValueError: ``exported`` is not an export, or contains an invalid message.
         StoreUnavailableError: A store is unavailable. The import can be repeated.
     """
     try:
-        load_stored(dump(exported), "export")  # rejects too deep nesting before anything is stored
         user, tenant = exported["user_id"], exported["tenant"]
-        conversations = [
-            (ConversationScope(user, session["session_id"], session["agent_id"], tenant=tenant), _conversation(session))
-            for session in exported["sessions"]
+        transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
+            *((one["session_id"], one["agent_id"], _conversation(one)) for one in exported["sessions"]),
+            *((run["session_id"], str(run["id"]), _orchestrator(run)) for run in exported["orchestrators"]),
         ]
-        orchestrators = [
-            (
-                ConversationScope(user, run["session_id"], tenant=tenant),
-                str(run["id"]),
-                TransferredOrchestrator(decode_bytes_values(run["state"])),
-            )
-            for run in exported["orchestrators"]
-        ]
+        scopes = [ConversationScope(user, session, tenant=tenant) for session, _, _ in transfers]
         known = [_record(entry) for entry in exported["memories"]]
         stated = [_statement(entry) for entry in exported["statements"]]
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -91,15 +82,12 @@ def import_user(
         raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
     stored = messages = 0
     names: dict[Standing, list[str]] = {"exists": [], "ended": []}
-    for scope, conversation in conversations:
-        progress(scope.session_id)
-        if (standing := memory.session(scope).transfer(conversation, scope.agent_id)) != "new":
-            names[standing].append(f"{scope.session_id}/{scope.agent_id}")
-            continue
-        stored, messages = stored + 1, messages + len(conversation.log)
-    for scope, id_, run in orchestrators:
-        if (standing := memory.session(scope).transfer(run, id_)) != "new":
-            names[standing].append(f"{scope.session_id}/{id_}")
+    for scope, (session, id_, transferred) in zip(scopes, transfers, strict=True):
+        progress(session)
+        if (standing := memory.session(scope).transfer(transferred, id_)) != "new":
+            names[standing].append(f"{session}/{id_}")
+        elif isinstance(transferred, TransferredConversation):
+            stored, messages = stored + 1, messages + len(transferred.log)
     known = [record for record in known if not record.expired(clock())]
     has_memories = bool(known or stated) and memory.memories is not None
     partition = memory.user(user, tenant=tenant).partition if has_memories else None
@@ -149,12 +137,15 @@ def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
     )
 
 
+def _orchestrator(run: Mapping[str, Any]) -> TransferredOrchestrator:
+    return TransferredOrchestrator(decode_bytes_values(run["state"]))
+
+
 def _statement(entry: Mapping[str, Any]) -> Statement:
     preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
     return Statement.of([*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))])
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
-    load_stored(dump(dict(entry)), "memories")  # rejects too deep nesting
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
