@@ -170,6 +170,7 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
+    """Return the properties of the hot copy. A hot tier without an answer raises ``StoreUnavailableError``."""
     assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
@@ -181,6 +182,7 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
+    """Return the properties of the durable copy. ``base`` is the record after both copies are joined."""
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
         "state": DELETED if head.is_empty else ACTIVE,

@@ -162,6 +162,7 @@ class SQLTable:
     def _rows(
         self, partition: str, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
     ) -> Iterator[Item]:
+        """Yield the records of a query. ``start`` reads the first page, ``resume`` a page after the last sort value."""
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
@@ -186,6 +187,7 @@ class SQLTable:
         return [planned[key] for key in sorted(planned)]
 
     def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
+        """Return whether the stored records meet the conditions of all writes."""
         for write in planned:
             data = stored.get(write.key)
             item = None if write.when is None or data is None else loaded(data, write.key, self.schema)

@@ -239,9 +239,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
+        """Return the name to which the codec binds a value."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
+        """Yield the records of the keys that begin with ``prefix``."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
         return (item for item in found if str(item["key"]).startswith(prefix))
@@ -252,11 +254,13 @@ class TieredStorage(Storage):
         self._table.batch_write(puts=[{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
     def _joined(self, item: Item) -> bytes | None:
+        """Return the stored bytes of a large value, or None if a part is missing."""
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
+        """Delete the parts of all versions of a key that sort before the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
             delete_rows(self._table, rows)
@@ -264,6 +268,7 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
+        """Return a large value from the hot tier, or None."""
         place = self._place(item)
         sealed = self._use_hot(lambda hot: hot.get_value(place))
         try:
@@ -283,6 +288,7 @@ class TieredStorage(Storage):
 
 
 def _normal(key: str) -> str:
+    """Return a key without repeated slashes. An invalid key raises ``StorageError``."""
     if "\\" in key:
         raise StorageError(f"key {key!r} must not hold a backslash")
     if ".." in key.split("/"):
@@ -295,6 +301,7 @@ def _normal(key: str) -> str:
 
 
 def _checked(key: str) -> str:
+    """Return a key without repeated or outer slashes. An invalid or empty key raises ``StorageError``."""
     found = _normal(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
@@ -310,6 +317,7 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
+    """Return the sort value of a key's record. A long key is shortened, and its hash is added."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

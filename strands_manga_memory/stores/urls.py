@@ -148,6 +148,8 @@ def _postgres(url: str, schema: TableSchema) -> Table:
 
 
 def _from(lowest: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from ``lowest``."""
+
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < lowest:
             raise ValueError(f"a whole number from {lowest}")
@@ -189,6 +191,7 @@ _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str
 
 
 def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
+    """Open the Redis store of a URL. ``kind`` is empty for a single server, ``cluster`` or ``sentinel``."""
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore, redis_client
 
     tls = parts.scheme.startswith("rediss")
@@ -239,6 +242,7 @@ def _address(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
+    """Split a URL into its parts and arguments. ``accepted`` lists the accepted forms, for errors."""
     try:
         parts = split_url(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))

@@ -151,6 +151,7 @@ class Writer:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
     def _enqueue(self, key: Hashable, job: _Job) -> None:
+        """Add work to the queue of its key."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.append(job)
@@ -160,13 +161,16 @@ class Writer:
             self._line_up(key)
 
     def _line_up(self, key: Hashable) -> None:
+        """List a key whose queue has work that a thread may run now."""
         (self._slow_ready if self._queues[key][0].slow else self._ready).append(key)
 
     @property
     def _takeable(self) -> int:
+        """Number of pieces of work that may run now."""
         return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
 
     def _wake(self) -> None:
+        """Let an idle thread look for work, or start a thread if there are too few idle ones."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
         if self._idle < max(1, self._takeable) and self._threads < self._most_threads:
             self._threads += 1
@@ -175,6 +179,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
+        """Queue the delayed work that is due at the time ``due``."""
         while self._timers and self._timers[0][0] <= due:
             _, number, key, job = heapq.heappop(self._timers)
             if self._timer_of.get(key) == number:
@@ -182,6 +187,7 @@ class Writer:
                 self._enqueue(key, job)
 
     def _take(self) -> tuple[Hashable, _Job]:
+        """Take the next work that may run now, and mark its key as active."""
         key = (self._ready or self._slow_ready).popleft()
         queue = self._queues[key]
         job = queue.popleft()
@@ -192,6 +198,7 @@ class Writer:
         return key, job
 
     def _run(self, key: Hashable, job: _Job) -> None:
+        """Run work, set the result of its future, and let the next work of its key run."""
         work, future, slow, _ = job
         del job
         try:
@@ -215,6 +222,7 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
+        """Run work in a thread until there is none for 10 s."""
         while True:
             with self._changed:
                 self._promote_timers(self._clock())

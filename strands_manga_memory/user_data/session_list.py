@@ -114,6 +114,7 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
+    """Return the entry of a session. The title is from the agent that began first."""
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
@@ -125,6 +126,7 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
 
 
 def _title(manager: TieredSessionManager, agent_id: str) -> str:
+    """Return the first message of the user that is no small talk, or else the first message, shortened."""
     first = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""

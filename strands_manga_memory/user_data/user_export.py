@@ -121,6 +121,7 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
+    """Add a record of the memory table to the exported data: a memory or an unsent preference."""
     id_ = str(item["memory_id"])
     if id_.startswith(ENTRY):
         exported["waiting_signals"].append(_plain((codec or Codec()).decode(item["data"], place_of(owner, id_))))

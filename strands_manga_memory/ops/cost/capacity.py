@@ -106,6 +106,7 @@ def capacity_plan(model: CostModel) -> CapacityPlan:
 
 
 def _limits(workload: Workload, shards: int, writes: float, expiry: float) -> list[str]:
+    """Return the limits that a deployment exceeds. ``expiry`` is the write units per key of the expiry index."""
     found = []
     if expiry > _PARTITION_WRITES:
         most = workload.messages_per_day * _PARTITION_WRITES / expiry

@@ -72,6 +72,7 @@ def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Find
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    """Compare keys and indexes of the table with its schema."""
     wanted = table_definition(table.schema, table.name)
     types = {entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]}
     want_types = {entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]}
@@ -106,6 +107,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
 
 
 def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    """Warn of a global table in which concurrent writes of two regions can be lost."""
     regions = sorted(str(replica.get("RegionName")) for replica in there.get("Replicas", ()))
     if regions and there.get("MultiRegionConsistency") != "STRONG":
         yield warning(
@@ -139,6 +141,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
+    """Return the seconds by which DynamoDB's clock is ahead, or None without a date in the answer."""
     date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if date is None:
         return None
@@ -147,6 +150,7 @@ def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | N
 
 
 def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
+    """Check the integrity of a SQLite file."""
     if not table.path.exists():
         return
     try:

@@ -65,6 +65,7 @@ def not_opened(error: ValueError | StoreError) -> Finding:
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
+    """Check that the server answers."""
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
@@ -118,6 +119,7 @@ def _version(info: Mapping[str, Any]) -> Finding:
 
 
 def _eviction(info: Mapping[str, Any]) -> Finding:
+    """Check that the server does not evict the expiry indexes."""
     policy = str(info.get("maxmemory_policy", "unknown"))
     if policy.startswith("allkeys"):
         return problem(
@@ -142,6 +144,7 @@ def _memory(info: Mapping[str, Any]) -> Finding:
 
 
 def _persistence(info: Mapping[str, Any]) -> Finding:
+    """Check that the server's data survives a restart."""
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
     snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
     if replicas or aof or snapshots:
@@ -154,6 +157,7 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
+    """Check that a cluster is used as a cluster, and that all of its slots are served."""
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client

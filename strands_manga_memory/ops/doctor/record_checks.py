@@ -99,6 +99,7 @@ def _read(check: str, what: str, count: int) -> Finding:
 
 
 def _unreadable(check: str, error: StoreError) -> Finding:
+    """Return the finding for a record that cannot be read."""
     remedy = "see the message"
     if isinstance(error, KeyMissingError):
         remedy = "name the application's codec with --codec package.module:name, and give it the key"

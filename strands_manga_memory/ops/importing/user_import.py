@@ -117,6 +117,7 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
+    """Return a conversation of an export. An invalid one raises an error that ``import_user`` converts."""
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))

@@ -229,6 +229,7 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _switch_ttl_on(self) -> None:
+        """Enable the TTL of the table, unless it is enabled."""
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
@@ -238,6 +239,7 @@ class DynamoDBTable:
             raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:
+        """Return whether TTL is enabled for the schema's attribute. Another attribute raises ``StoreError``."""
         ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False

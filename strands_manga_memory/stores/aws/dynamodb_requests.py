@@ -126,6 +126,7 @@ def may_pass(error: StoreError) -> bool:
 
 
 def _answered(error: ClientError, what: str) -> StoreError:
+    """Convert an error that DynamoDB returned. ``what`` is the message."""
     code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)

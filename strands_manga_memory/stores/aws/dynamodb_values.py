@@ -84,6 +84,7 @@ def value_of(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> Any:
+    """Convert a value from DynamoDB's format to Python."""
     [(kind, content)] = value.items()
     if kind == "N":
         return _number(content)

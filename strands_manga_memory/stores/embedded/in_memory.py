@@ -39,6 +39,7 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
+        """Return the conversation as read at the time ``now``, with the given fields."""
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -225,6 +226,7 @@ class InMemoryHotStore:
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
+        """Return an object by its name, or None if it is missing or expired. An expired object is removed."""
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -232,6 +234,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
+        """Remove expired objects if the number of objects has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -242,6 +245,7 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
+    """Return the status of a write to the stored conversation, or to none."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     if kept.state == DELETED:

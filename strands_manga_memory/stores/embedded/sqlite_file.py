@@ -111,6 +111,7 @@ class SQLiteFile:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
+        """Return a new connection, after a check of the file's version and the removal of deleted data from its log."""
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -139,6 +140,7 @@ class SQLiteFile:
         return found.fetchone() is not None
 
     def _identity(self) -> tuple[int, int] | None:
+        """Return device and inode of the file, or None if there is no file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -154,6 +156,7 @@ class SQLiteFile:
             )
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switch the file to a write-ahead log, with retries until the deadline."""
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -186,6 +189,7 @@ class SQLiteFile:
                 connection.execute("ROLLBACK")
 
     def _begin(self, connection: sqlite3.Connection, *, can_wait: bool) -> bool:
+        """Begin a transaction, or return False if another process writes and the caller can wait."""
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:

@@ -201,6 +201,7 @@ def _hashable(item: Any) -> Any:
 
 
 def _leaf(item: Any) -> Any:
+    """Return the node of a value without items."""
     if item is None or isinstance(item, bool):
         return item
     if isinstance(item, float):
@@ -223,6 +224,7 @@ def _written(item: Any) -> str:
 
 
 def _comes_back(name: str, text: str) -> bool:
+    """Return whether a parser of ``_OPENED`` restores a text exactly."""
     # a subclass may write a text that its base type cannot parse
     try:
         return _written(_OPENED[name](text)) == text

@@ -123,6 +123,7 @@ class Connections:
             pool.close(timeout=0.1)
 
     def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
+        """Return a connection whose server answers, and its pool. Ended connections are replaced."""
         started = time.monotonic()
         until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
         while True:
@@ -146,6 +147,7 @@ class Connections:
             pool.drain()
 
     def _opened(self) -> ConnectionPool[Connection]:
+        """Return the pool, opened if necessary."""
         with self._lock:
             if self._pool is None:
                 self._pool = ConnectionPool(

@@ -182,6 +182,7 @@ class RedisHotStore:
             self._client.close()
 
     def _record(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> HotRecord | None:
+        """Run a script that returns a conversation, and return the conversation, or None."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
@@ -216,6 +217,7 @@ class RedisHotStore:
         return self._tried(call) if commands else []
 
     def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:
+        """Run a script on a conversation. A damaged conversation raises ``CorruptRecordError``."""
         key = self._key(conversation, "c")
         answer = self._evaluated(script, [key, self._index(_bucket(conversation))], arguments, again=again)
         if answer is not None and answer[0] == b"corrupt":
@@ -223,6 +225,8 @@ class RedisHotStore:
         return answer
 
     def _evaluated(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
+        """Run a script, by its hash or, if the server does not have it, by its text."""
+
         def call() -> Any:
             try:
                 return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
@@ -232,6 +236,7 @@ class RedisHotStore:
         return self._tried(call, key=keys[0], again=again)
 
     def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
+        """Call a function of the client, with retries until the deadline if ``again``, and convert its errors."""
         end = self._clock() + self._deadline
         pause = 0.002
         while True:
