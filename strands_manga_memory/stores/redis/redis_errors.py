@@ -81,38 +81,26 @@ _REFUSALS = (
 )
 _PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
 _MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
-_WRONG_TYPE = "WRONGTYPE"
 
 
-def translated(error: Exception, key: str = "") -> StoreError:
+def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """Convert an error of the Redis client, or of the source of its credentials, to an error of this package.
 
     ``key`` is the requested key, empty without a key.
+
+    Returns:
+        The error, and whether a retry may succeed within moments.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
-    if re.search(rf"\b{_WRONG_TYPE}\b", text):
+    if re.search(r"\bWRONGTYPE\b", text):
         remedy = "the key holds a value of another application: delete it"
-        return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key)
-    refusal = _refusal_of(error, text)
-    if refusal is not None:
-        return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
-    if isinstance(error, _PASSING) or _MOVING in text:
-        return StoreUnavailableError(what)
-    if isinstance(error, ResponseError):
-        return StoreRefusedError(what, reason="request", remedy="see the log of the server or of the proxy before it")
-    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails")
-
-
-def may_pass(error: Exception) -> bool:
-    """Return whether a retry after this error may succeed within moments."""
-    text = str(error)
-    refusal = _refusal_of(error, text)
-    return refusal.passes if refusal is not None else isinstance(error, _PASSING) or _MOVING in text
-
-
-def _refusal_of(error: Exception, text: str) -> _RedisRefusal | None:
+        return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key), False
     for refusal in _REFUSALS:
         if isinstance(error, refusal.kinds) or re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", text):
-            return refusal
-    return None
+            return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy), refusal.passes
+    if isinstance(error, _PASSING) or _MOVING in text:
+        return StoreUnavailableError(what), True
+    if isinstance(error, ResponseError):
+        return StoreRefusedError(what, reason="request", remedy="see the log of the server or of the proxy before it"), False
+    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails"), False

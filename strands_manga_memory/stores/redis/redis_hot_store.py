@@ -22,7 +22,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailable
 from strands_manga_memory.stores.encoding.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteStatus
 from strands_manga_memory.stores.redis import redis_scripts as scripts
-from strands_manga_memory.stores.redis.redis_errors import may_pass, translated
+from strands_manga_memory.stores.redis.redis_errors import translated
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 BUCKETS = 1024
@@ -243,9 +243,10 @@ class RedisHotStore:
             try:
                 return call()
             except Exception as error:
+                problem, may_pass = translated(error, key)
                 wait = pause * (0.5 + self._rand())
-                if not again or not may_pass(error) or self._clock() + wait >= end:
-                    raise translated(error, key) from error
+                if not again or not may_pass or self._clock() + wait >= end:
+                    raise problem from error
                 if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
                     # The server became a replica; new connections may lead to the new primary.
                     self._client.connection_pool.disconnect(inuse_connections=False)
