@@ -55,7 +55,7 @@ class Section:
         if name.startswith("_") or name not in self._entries:
             raise AttributeError(name)
         pattern = self._pack.compile(self._entries[name])
-        setattr(self, name, pattern)  # so that the next use finds it
+        setattr(self, name, pattern)  # __getattr__ is called only for missing attributes
         return pattern
 
 

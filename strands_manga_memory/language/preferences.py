@@ -182,7 +182,7 @@ _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
 _READ, _LONGEST_THING, _AT_THE_BEGINNING = 300, 60, 12
 
 MOST_PREFERENCES = 5
-"""Largest number of preferences of a message. Preferences with a slot have priority."""
+"""Most preferences of a message. Preferences with a slot have priority."""
 
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
@@ -281,6 +281,7 @@ def _of_sentence(sentence: str) -> list[Preference]:
 
 
 def _is_known(clause: str) -> bool:
+    """Return whether a clause likes or dislikes something in known words, or speaks about another person."""
     return any(
         pattern.search(clause)
         for pattern in (EN.preferences.likes, EN.preferences.dislikes, EN.preferences.once, JA.preferences.not_said)
@@ -348,6 +349,7 @@ def _names_a_value(sentence: str) -> bool:
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
+    """Yield a sentence as a whole: an instruction with the slot ``style``, a preference or fact without a slot."""
     is_question = sentence.rstrip().endswith(("?", "？"))
     if is_question or any(
         pattern.search(sentence) for pattern in (_ANAPHORA, JA.preferences.as_one_likes, JA.statements.whether)
