@@ -30,16 +30,16 @@ _MOST_FOUND = 64
 
 @dataclass(frozen=True)
 class _ListedMemory:
-    """Memory in a word list: its id, its importance, and the checksums of its words."""
+    """Memory in a word list: its id, its importance, and the checksums of its words, separated by spaces."""
 
     id: str
     importance: float
-    words: Collection[int]
+    words: str
 
     @classmethod
     def of(cls, record: MemoryRecord) -> _ListedMemory:
         words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
-        return cls(record.memory_id, record.importance, words)
+        return cls(record.memory_id, record.importance, " ".join(sorted(words)))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WordList:
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the memories with one of the terms. Those with more and rarer terms come first."""
         wanted = set(map(_checksum, terms))
-        shared = {each.id: found for each in self.memories if (found := wanted.intersection(each.words))}
+        shared = {each.id: found for each in self.memories if (found := wanted.intersection(each.words.split()))}
         counts = Counter(itertools.chain.from_iterable(shared.values()))
         scores = {id_: sum(1 / math.log2(1 + counts[word]) for word in sorted(found)) for id_, found in shared.items()}
         return sorted(scores, key=lambda id_: -scores[id_])
@@ -126,9 +126,10 @@ class OlderMemories:
             for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
                 place = place_of(owner, str(item["memory_id"]))
                 with trusted(place):
-                    made_at, count, rows = self._codec.decode(item["data"], place)
+                    made_at, count, *columns = self._codec.decode(item["data"], place)
                     parts.append((float(made_at), int(count)))
-                    memories += [_ListedMemory(str(id_), float(importance), set(words)) for id_, importance, words in rows]
+                    rows = zip(*columns, strict=True)
+                    memories += [_ListedMemory(str(id_), float(importance), str(words)) for id_, importance, words in rows]
         except CorruptRecordError:
             return None
         # The parts of a list are stored in one transaction, so all have the same time, unless an earlier list had more parts.
@@ -147,12 +148,13 @@ class OlderMemories:
         loaded = partition.load()
         listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
         listed.sort(key=lambda record: record.updated_at, reverse=True)
-        split = parts_of(map(_ListedMemory.of, listed), lambda each: len(each.id.encode()) + 11 * len(each.words), _MOST_BYTES)
+        split = parts_of(map(_ListedMemory.of, listed), lambda each: len(each.id.encode()) + len(each.words) + 12, _MOST_BYTES)
         parts = list(itertools.islice(split, _MOST_PARTS)) or [[]]
         writes = []
         for number, part in enumerate(parts):
-            id_, rows = f"{_WORDS}{number}", [[each.id, each.importance, sorted(each.words)] for each in part]
-            data = self._codec.encode([made_at, len(parts), rows], place_of(owner, id_))
+            id_ = f"{_WORDS}{number}"
+            columns = [[each.id for each in part], [each.importance for each in part], [each.words for each in part]]
+            data = self._codec.encode([made_at, len(parts), *columns], place_of(owner, id_))
             item = {"user_id": owner.partition, "memory_id": id_, "data": data, "expires_at": int(made_at + _SECONDS)}
             writes.append(Write(item=item))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
@@ -164,5 +166,5 @@ class OlderMemories:
         return loaded, WordList(made_at, [each for part in parts for each in part])
 
 
-def _checksum(term: str) -> int:
-    return zlib.crc32(term.encode("utf-8", "surrogatepass"))
+def _checksum(term: str) -> str:
+    return f"{zlib.crc32(term.encode('utf-8', 'surrogatepass')):x}"

@@ -157,6 +157,7 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
             items = [store.partition.item_of(filler) | {"memory_id": f"fact#~{n:032x}"} for n in range(start, start + 25)]
             watched.table.batch_write(puts=items)
             watched.sizes |= {item["memory_id"]: 1100 for item in items}
+            store.partition.note_latest(*(item["memory_id"] for item in items))
         store.recall(query="uzumaki")  # reads all memories, and stores the list of their words
         watched.seen()
         store.recall(query="uzumaki")
@@ -206,6 +207,7 @@ def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, memori
     store = UserMemoryStore(table, user_id=user)
     fact = store.partition.item_of(store.remember("Owns volume 3 of Uzumaki"))
     items = [fact | {"memory_id": f"fact#~{number:032x}", "content": text(80)} for number in range(1, memories)]
+    store.partition.note_latest(*(item["memory_id"] for item in [fact, *items[:63]]))
     table.batch_write(puts=items)
     store.found("Any lighthouses?")
     assert shared_writer(None, table).drain(30)
