@@ -255,10 +255,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     fit = _spread(scores, found)
     related = {number for number, message in found.items() if _is_related(message, asked)}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
-    for number in sorted(found):
-        if (corrected := _corrected(number, found, related)) is not None:
-            related.add(number)
-            fit[number] = max(fit[number], fit[corrected])  # the outdated message must not be quoted alone
+    for number, corrected in _corrections(found, related).items():
+        related.add(number)
+        fit[number] = max(fit[number], fit[corrected])  # the outdated message must not be quoted alone
     hits = [
         RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
         for number, message in found.items()
@@ -302,18 +301,21 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
     )
 
 
-def _corrected(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> int | None:
-    """Return the number of the user's earlier message in ``related`` that a message corrects, or None.
+def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the user's corrections of messages in ``related``, mapped to the numbers of those messages.
 
-    It is the last one with a number that the correction repeats ("13,870, not 14,720"), or else the user's message before it.
+    A correction is about the last message with a number that it repeats ("13,870, not 14,720"), or else about the user's
+    message before it.
     """
-    text = found[number].text
-    if found[number].speaker != "user" or dialogue_act(text, "user") != DialogueAct.CORRECTION:
-        return None
-    earlier = [each for each in related if each < number and found[each].speaker == "user"]
-    repeated = set(_LONG_NUMBER.findall(text))
-    same = [each for each in earlier if repeated & set(_LONG_NUMBER.findall(found[each].text))]
-    return max(same, default=number - 2 if number - 2 in earlier else None)
+    users = [number for number in sorted(found) if found[number].speaker == "user"]
+    numbers = {number: set(_LONG_NUMBER.findall(found[number].text)) for number in users if number in related}
+    corrected: dict[int, int] = {}
+    for number in users:
+        repeated = set(_LONG_NUMBER.findall(found[number].text))
+        about = [each for each in numbers if each < number and (each == number - 2 or repeated & numbers[each])]
+        if about and dialogue_act(found[number].text, "user") == DialogueAct.CORRECTION:
+            corrected[number] = max(about, key=lambda each: (bool(repeated & numbers[each]), each))
+    return corrected
 
 
 def _questions_first(

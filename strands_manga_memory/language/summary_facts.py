@@ -158,9 +158,9 @@ def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: Entity
     """Return the position and the value of a fact before ``at`` with a value of ``kind``, or ``at`` and None.
 
     ``kind`` is an entity type and a unit. Of several facts, the one that shares most words with the fact at ``at`` is returned,
-    and of these the latest. Facts of the same message or of the assistant are ignored. A fact more than 6 facts before ``at``
-    must share a word (for an identifier) or two words. A value that is no identifier and has no unit must be in the message
-    before.
+    and of these the latest. Questions, and facts of the same message or of the assistant, are ignored. A fact more than 6 facts
+    before ``at`` must share a word (for an identifier) or two words. A value that is no identifier and has no unit must be in
+    the message before.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -169,7 +169,7 @@ def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: Entity
     most = -1
     for before in range(at - 1, -1, -1):
         fact = facts[before]
-        if fact.source == facts[at].source or not (fact.kind in OF_USERS or fact.kind is FactKind.QUESTION):
+        if fact.source == facts[at].source or fact.kind not in OF_USERS:
             continue
         is_far = before < at - _REACH
         if (is_far and found[1] is not None) or not (is_exact or kind[1] or _is_next(before, at, facts)):
