@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.language.search import content_terms
@@ -28,9 +29,8 @@ _MOST_PARTS, _MOST_BYTES = 8, 350_000
 _MOST_FOUND = 64
 
 
-@dataclass(frozen=True)
-class _ListedMemory:
-    """Memory in a word list: its id, its importance, and the checksums of its words, separated by spaces."""
+class _ListedMemory(NamedTuple):
+    """Memory in a word list: its id, its importance, and the checksums of its words, with a space before and after each."""
 
     id: str
     importance: float
@@ -39,7 +39,7 @@ class _ListedMemory:
     @classmethod
     def of(cls, record: MemoryRecord) -> _ListedMemory:
         words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
-        return cls(record.memory_id, record.importance, " ".join(sorted(words)))
+        return cls(record.memory_id, record.importance, f" {' '.join(sorted(words))} ")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WordList:
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the memories with one of the terms. Those with more and rarer terms come first."""
         wanted = set(map(_checksum, terms))
-        shared = {each.id: found for each in self.memories if (found := wanted.intersection(each.words.split()))}
+        shared = {each.id: found for each in self.memories if (found := [word for word in wanted if f" {word} " in each.words])}
         counts = Counter(itertools.chain.from_iterable(shared.values()))
         scores = {id_: sum(1 / math.log2(1 + counts[word]) for word in sorted(found)) for id_, found in shared.items()}
         return sorted(scores, key=lambda id_: -scores[id_])
