@@ -142,7 +142,7 @@ class RuleSessionSummarizer:
         text = _summary_text(lines, max_tokens)
         return SessionSummary(
             text=text,
-            topics=tuple(topics),
+            topics=tuple(topic for topic in topics if topic != preferences.get("name")),
             sentiment=classify_sentiment(text for role, text in lines if role == "user"),
             preferences=preferences,
             open_questions=tuple(find_open_questions(lines)),
@@ -234,12 +234,17 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
-        found += [name for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text)) if name not in _NO_TOPIC]
+        found += [name for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text)) if not _is_no_topic(name)]
         found += JA.summaries.katakana.findall(_QUOTED.sub(" ", text))
         counts.update(list(dict.fromkeys(found)))
     if not counts:
         counts.update(word for text in texts for word in dict.fromkeys(words(text)) if word in _KNOWN_VALUES)
     return [topic for topic, _ in counts.most_common(MOST_TOPICS)]
+
+
+def _is_no_topic(name: str) -> bool:
+    """Return whether a name is only a date ("April 9") or a word that often begins a sentence."""
+    return all(word in _NO_TOPIC or word[0].isdigit() for word in name.split())
 
 
 def classify_sentiment(texts: Any) -> Sentiment:

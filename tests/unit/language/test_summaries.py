@@ -247,6 +247,8 @@ def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
         ("assistant", "再発行をお願いします。"),
         ("user", "あ、間違えました。14,720円じゃなくて13,870円です。"),
         ("assistant", "13,870円ですね。"),
+        ("user", "「うずまき」の3巻を14,000円分ください。"),
+        ("assistant", "「うずまき」3巻ですね。"),
     ]
     text = RuleSessionSummarizer()(lines, max_tokens=60).text
     assert text == "ユーザーは「14,720円じゃなくて13,870円です」と言った。回答は「13,870円ですね」。"
@@ -254,8 +256,8 @@ def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
 
 def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
     lines = [
-        ("user", "I'm Alex. The look is great, I'll take volume 3 of it."),
-        ("assistant", "Sorry. It's sold out; we will order it."),
+        ("user", "I'm Alex. The look is great, I'll take volume 3 of it on April 9."),
+        ("assistant", "Sorry, Alex. It's sold out; we will order it."),
         ("user", "done, thanks"),
     ]
     summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
