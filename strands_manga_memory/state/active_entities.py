@@ -12,7 +12,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.tokens import shorten_line
-from strands_manga_memory.state.dialogue import ConversationLayer
+from strands_manga_memory.state.dialogue import TurnLayer
 from strands_manga_memory.state.state_store import Layer, Part
 
 EXPIRES_AFTER_TURNS = 20
@@ -186,7 +186,7 @@ class EntityLayer(Layer):
 
     @property
     def _turn(self) -> int:
-        return self._store.get(ConversationLayer).turn_count
+        return self._store.get(TurnLayer).count
 
     def _keep(self, is_kept: Callable[[ActiveEntity], bool]) -> None:
         groups = {name: tuple(filter(is_kept, group)) for name, group in self.groups.items()}

@@ -22,7 +22,7 @@ from strands_manga_memory.messages.tokens import estimate_tokens
 from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
-from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot
+from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer
 from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
@@ -43,7 +43,7 @@ class StateStats(TypedDict):
         executions: Number of the task's steps that are still in memory, and number of all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Number of goals set so far, and number of goals in the archive.
-        tokens: Estimated tokens of each stored layer (part of the state).
+        tokens: Estimated tokens of the stored conversation, entities and goals.
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
         compression: Share of the characters of tool calls that was saved by archiving goals; None without archived calls.
@@ -158,7 +158,7 @@ class StateCoordinator(Plugin):
             )
             for intent, slots in (intents or {}).items()
         }
-        kinds = (ConversationLayer, EntityLayer, GoalsLayer)
+        kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
         store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock, limits or StateLimits())
         self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)

@@ -144,6 +144,18 @@ class Clarification(Part):
     slot: str | None = None
 
 
+class TurnLayer(Layer):
+    """Number of turns of a conversation. It changes in each turn, so it is stored apart from the larger dialogue.
+
+    Attributes:
+        count: Number of user requests.
+    """
+
+    KEY: ClassVar[str] = "manga_state.turns"
+
+    count: int = Field(default=0, ge=0)
+
+
 class ConversationLayer(Layer):
     """Dialogue with the user, to read and change. A slot is a value that the intent needs.
 
@@ -156,7 +168,6 @@ class ConversationLayer(Layer):
         agent: Agent that serves the user.
         slots: Slots of the intent, keyed by name.
         clarifications: Pending questions to the user, the next question first.
-        turn_count: Number of user requests.
     """
 
     KEY: ClassVar[str] = "manga_state.conversation"
@@ -166,7 +177,6 @@ class ConversationLayer(Layer):
     agent: str | None = Field(default=None, min_length=1, max_length=100)
     slots: dict[str, DialogueSlot] = Field(default_factory=dict, max_length=MOST_SLOTS)
     clarifications: tuple[Clarification, ...] = Field(default=(), max_length=MOST_CLARIFICATIONS)
-    turn_count: int = Field(default=0, ge=0)
 
     _mentions: tuple[Entity, ...] = ()
     _message: str = ""
@@ -176,6 +186,11 @@ class ConversationLayer(Layer):
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
         self.clarifications = self.clarifications[:MOST_CLARIFICATIONS]
+
+    @property
+    def turn_count(self) -> int:
+        """Number of user requests."""
+        return self._store.get(TurnLayer).count
 
     def slot(self, name: str) -> DialogueSlot:
         """Return the slot (value that the intent needs) with the given name.
@@ -318,7 +333,7 @@ class ConversationLayer(Layer):
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
-        self.turn_count += is_new_turn
+        self._store.get(TurnLayer).count += is_new_turn
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:

@@ -35,6 +35,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.language import SHOP, normalized
 from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.messages.turn_context import CONTEXT_TAG
 from strands_manga_memory.state import recorder
 from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
@@ -352,10 +353,12 @@ def _prefix() -> dict[str, float]:
         agent(f"Is volume {number + 1} in stock?")
     same, before = 0, ""
     for request in model.requests:
-        dynamic = any("<conversation_state>" in block.get("text", "") for block in request.messages[-1]["content"])
-        last = {**request.messages[-1], "content": request.messages[-1]["content"][1 if dynamic else 0 :]}
+        messages = [
+            {**message, "content": [block for block in message["content"] if CONTEXT_TAG not in block.get("text", "")]}
+            for message in request.messages
+        ]
         static = [request.system_prompt, request.system_prompt_content, request.tool_specs]
-        now = json.dumps([static, [*request.messages[:-1], last]])[:-2]  # without what closes the lists
+        now = json.dumps([static, messages])[:-2]  # without what closes the lists
         same += now.startswith(before)
         before = now
     injected = sum("<conversation_state>" in json.dumps(message) for message in agent.messages)

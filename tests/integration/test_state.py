@@ -159,7 +159,7 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     kept = json.dumps(agent.state.get())
     assert "canary" not in kept
     assert "duration_ms" not in kept
-    assert set(agent.state.get()) <= {"manga_state.conversation", "manga_state.entities", "manga_state.goals"}
+    assert set(agent.state.get()) <= {f"manga_state.{part}" for part in ("conversation", "entities", "goals", "turns")}
 
 
 def test_a_layer_is_written_only_when_it_changed() -> None:
@@ -175,6 +175,17 @@ def test_a_layer_is_written_only_when_it_changed() -> None:
     coordinator.dialogue.set_phase(coordinator.dialogue.phase)
     assert coordinator.stats()["writes"] == writes
     assert agent.state.get("manga_state.goals") == goals
+
+
+def test_turn_that_leaves_the_dialogue_as_it_was_does_not_store_it_again() -> None:
+    coordinator = StateCoordinator(intents=REORDER)
+    agent = agent_with(coordinator)
+    coordinator.dialogue.set_intent("reorder")
+    agent("I would like volume 3.")
+    stored = agent.state.get()
+    agent("Hm, what else?")
+    changed = {key for key, text in agent.state.get().items() if text != stored.get(key)}
+    assert (changed, coordinator.dialogue.turn_count) == ({"manga_state.turns"}, 2)
 
 
 def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:

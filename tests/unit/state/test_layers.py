@@ -27,7 +27,7 @@ from strands_manga_memory.state import (
     Subtask,
     TaskStep,
 )
-from strands_manga_memory.state.dialogue import MOVES
+from strands_manga_memory.state.dialogue import MOVES, TurnLayer
 from strands_manga_memory.state.goals import OTHER_TOOLS, Execution, part_tokens
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
@@ -274,7 +274,7 @@ def test_entities_expire_when_nobody_names_them() -> None:
     layer = coordinator.entities
     layer.mention([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
     for turn, left in ((21, ["asin", "email"]), (22, ["email"])):
-        coordinator.dialogue.turn_count = turn
+        coordinator.layers.get(TurnLayer).count = turn
         layer.begin_turn(expires_after=20, is_new_subject=False)
         assert list(layer.groups) == left
 
