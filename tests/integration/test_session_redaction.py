@@ -260,6 +260,43 @@ def test_live_agent_has_a_corrected_message_at_its_next_turn(both: Stores, by_an
     assert same(both.agent().messages, live.messages)
 
 
+def test_agent_that_redacted_while_no_tier_answered_keeps_its_states(both: Stores) -> None:
+    live = both.agent(
+        GuardedModel(),
+        conversation_manager=SlidingWindowConversationManager(window_size=2),
+        hot_deadline=0.5,
+        durable_deadline=0.5,
+    )
+    live("hello")
+    both.hot.down = both.durable.down = True
+    live(f"my card is {SECRET}")
+    history = live.messages
+    live("three")
+    assert live.messages is history
+    assert live.conversation_manager.removed_message_count == 4
+    both.hot.down = both.durable.down = False
+    flush_soon(live)
+    check_gone(both, live)
+
+
+def test_edit_of_a_corrected_message_stays_in_a_live_agent(both: Stores) -> None:
+    live = both.agent(refresh="turn")
+    live(f"my card is {SECRET}")
+    live._session_manager.flush()
+    repository = both.manager().session_repository
+    listed = repository.list_messages(both.session, "default")[0]
+    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
+    repository.update_message(both.session, "default", listed)
+    live("two")
+    live.messages[0]["content"] = [{"text": "[redacted]"}]
+    history = live.messages
+    for text in ("three", "four"):
+        live(text)
+    assert live.messages is history
+    assert texts(live.messages)[0] == "[redacted]"
+    assert texts(both.agent().messages)[0] == REDACTED
+
+
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
     live = both.agent(flush_every=1)

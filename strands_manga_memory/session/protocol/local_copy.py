@@ -160,17 +160,20 @@ class LocalCopy:
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history. The conversation manager may have removed, edited or written messages in it."""
-        view = [slot._replace(body=None) if slot.body == _OUTDATED else slot for slot in view]
         with self.lock:
-            if tuple(view) == self.view:
+            kept = self.base.without_redacted_bodies(view)
+            edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
+            outdated = edited - {slot[:2] for slot in self.view if slot.body != _OUTDATED}
+            shown = tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in kept)
+            if shown == self.view:
                 return
-            before, self.view = {slot[:2] for slot in self.view}, tuple(view)
+            before, self.view = {slot[:2] for slot in self.view}, shown
             turns, left = {**self.base.turns, **self.own}, before - {slot[:2] for slot in view}
             self.keep_evicted({key: turns[key] for key in sorted(turns.keys() & {key for key, _ in left})})
             if self.is_overruled:  # the agent's history is replaced at its next turn
                 return
-            kept = self.base.without_redacted_bodies(self.view)
             self.window = place_slots(kept, grown_slots(kept, self.window, before), self.window)
+            self.has_news = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
         """Remember turns, given in their order, whose messages may return to the agent's history."""
@@ -218,7 +221,8 @@ class LocalCopy:
     def adopt_window(self) -> tuple[Slot, ...]:
         """Replace the agent's history (``view``) by the history to store (``window``). Return the new ``view``."""
         with self.lock:
-            self.view, self.has_news, self.is_overruled, self._notes = self.window, False, False, None
+            self._notes = None if self.is_overruled else self._notes
+            self.view, self.has_news, self.is_overruled = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
@@ -283,11 +287,9 @@ class LocalCopy:
     def is_dirty(self) -> bool:
         """Whether there is a change that no store has confirmed."""
         with self.lock:
-            if self.has_work():
-                return True
             copies = (copy for copy in (self.hot_copy, self.head_copy) if copy is not None)
             is_stored = any(copy.version == self.base.version and copy.has_content_of(self.base) for copy in copies)
-            return self.base.incarnation > 0 and not is_stored
+            return self.has_work() or (self.base.incarnation > 0 and not is_stored)
 
     # The stores' side
 
@@ -514,9 +516,7 @@ class LocalCopy:
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         """Let the agent's history (``view``) lack the messages that were redacted since the redactions were ``before``."""
-        new = {
-            (key, at) for key, found in self.base.redactions.items() for at in found if found[at] != before.get(key, {}).get(at)
-        }
+        new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}
         self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
         self.has_news = self.has_news or self.window != self.view
 

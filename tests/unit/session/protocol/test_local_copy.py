@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strands_manga_memory.session.protocol.local_copy import MOST_EVICTED, LocalCopy
+from strands_manga_memory.session.protocol.record import Slot, Turn, TurnKey
 
 
 def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
@@ -36,3 +39,24 @@ def test_latest_turns_of_many_that_leave_the_history_at_once_are_remembered() ->
     local.set_view(local.view[-1:])
     remembered = [turn.messages[0] for turn in local.evicted.values()]
     assert remembered == [f"question {number}".encode() for number in range(49, MOST_EVICTED + 49)]
+
+
+def test_unsaved_state_of_the_conversation_manager_stays_if_others_only_added_a_turn() -> None:
+    local = LocalCopy(clock=lambda: 1000.0)
+    local.begin_turn()
+    local.append(b"question")
+    local.end_turn()
+    saved = local.draft()
+    assert local.note_offer(saved)
+    local.note_stored(saved)
+    local.set_notes({"removed": 4})
+    key = TurnKey(saved.version.time + 1, "other")
+    added = {
+        "window": (*saved.window, Slot(key)),
+        "turns": {**saved.turns, key: Turn((b"another question",), (1000.0,))},
+        "seen": {**saved.seen, key: 1},
+    }
+    local.take_in(replace(saved, version=local.next_version()._replace(tag="other"), **added), {})
+    assert len(local.adopt_window()) == 2
+    assert local.notes == {"removed": 4}
+    assert local.draft().notes == {"removed": 4}
