@@ -81,8 +81,8 @@ class DialogueSlot(Part):
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = " ".join(encodable(str(value)).split())
-        canonical = self._canonical(text, types, is_canonical=is_canonical) if text else ""
-        if not canonical or len(canonical) > MOST_CHARACTERS:
+        canonical = self._canonical(text, types, is_canonical=is_canonical) if 0 < len(text) <= MOST_CHARACTERS else text
+        if not 0 < len(canonical) <= MOST_CHARACTERS:
             form = "" if canonical == text else " in the canonical form"
             raise StateError(f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(canonical)}{form}")
         return self.replaced(

@@ -48,6 +48,8 @@ def test_every_phase_is_reached_and_left() -> None:
         (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34", "matches"),
         (DialogueSlot(name="any"), "", "1 to 200 characters"),
         (DialogueSlot(name="any"), "x" * 201, "1 to 200 characters, got 201"),
+        (DialogueSlot(name="volume", entity="volume"), "volume 3 " * 30, "1 to 200 characters, got 269"),
+        (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34" * 50, "1 to 200 characters, got 250"),
         (DialogueSlot(name="any"), ["a"], "a text or a number"),
         (DialogueSlot(name="any"), True, "a text or a number"),
         (DialogueSlot(name="any"), None, "a text or a number"),
