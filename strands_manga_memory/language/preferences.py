@@ -175,6 +175,7 @@ _OTHER = any_language("subjects.other")
 _GIFT = any_language("subjects.gift")
 _OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
+_NAMED = any_language("subjects.named")
 _SAYS = re.compile(r"\w\w")
 _DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
@@ -221,8 +222,10 @@ def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
     budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
     if not budget or (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
-    value = next(filter(None, amount.groups()))  # a number without a currency has that of the earlier budget
-    return [Preference("budget", _DIGITS.sub(value, budget) if _DIGITS.fullmatch(value) else value)]
+    value = next(filter(None, amount.groups())).rstrip(".,")
+    numbers = _DIGITS.findall(budget)  # a number without a currency has that of the earlier budget
+    is_plain = len(numbers) == 1 and _DIGITS.fullmatch(value)
+    return [Preference("budget", budget.replace(numbers[0], value) if is_plain else value)]
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
@@ -560,13 +563,13 @@ class SubjectTracker:
     """
 
     def __init__(self, before: Iterable[str] = ()) -> None:
-        self._is_other = False
-        self._has_gift = False
+        self._is_other = self._names_other = self._has_gift = False
         self._is_occasional = False
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
         self._is_other = self._is_other and self._has_gift
+        self._names_other = False
 
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
@@ -576,6 +579,7 @@ class SubjectTracker:
         """
         self._is_occasional = _OCCASION.search(statements(sentence)) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
+        self._names_other = bool(_NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence)))
         if not _OTHER.search(sentence):
             if _OWN.search(sentence):
                 self._is_other = False
@@ -587,10 +591,10 @@ class SubjectTracker:
     def is_own(self, slot: str) -> bool:
         """Return whether a preference of the kind ``slot`` (such as "genre") in the last read sentence is the user's and lasts.
 
-        The budget for a gift is not the user's. A wish for one occasion, such as "just for today", does not last.
+        The budget for a gift and the name of a pet are not the user's. A wish just for today does not last.
         """
         if self._is_occasional and slot in _LASTING:
             return False
-        if slot == "budget" and self._has_gift:
+        if (slot == "budget" and self._has_gift) or (slot == "name" and self._names_other):
             return False
         return not self._is_other or slot not in _OF_A_PERSON

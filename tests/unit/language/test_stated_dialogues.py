@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from strands_manga_memory.language.preferences import collect_preferences, split_values
+from strands_manga_memory.language.preferences import collect_preferences, extract_preferences, split_values
 from tests.unit.language.stated_dialogues import ENGLISH, JAPANESE, Dialogue
 
 _LISTS = ("genre", "author", "format", "likes", "dislikes")
@@ -39,3 +39,59 @@ def test_rules_find_what_users_state_about_themselves_alone(dialogues: list[Dial
     assert len(dialogues) >= 150
     assert found / (found + sum(len(values) for _, values in wrong)) >= 0.95, wrong
     assert found / (found + sum(len(values) for _, values in missed)) >= 0.9, missed
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("This is Adrian speaking.", ("name", "Adrian")),
+        ("I moved to Gold Coast last year.", ("home", "Gold Coast")),
+        ("I just said I hate gore.", ("genre", "gore")),
+        ("I love horror, not sure which volume to start with.", ("genre", "horror")),
+        ("Please write this down: I'm allergic to peanuts.", ("allergy", "peanuts")),
+        ("Write a note to my profile: my budget is 30 dollars.", ("budget", "30 dollars")),
+        ("Please write to me in German: I prefer it.", ("language", "German")),
+        ("I like in-depth analysis.", ("likes", "in-depth analysis")),
+        ("I love In/Spectre.", ("likes", "In/Spectre")),
+        ("猫を飼っています。ホラー漫画が好きです。", ("genre", "ホラー")),
+        ("犬を飼っていますが、猫アレルギーです。", ("allergy", "猫")),
+        ("犬を飼っています。私の名前は健です。", ("name", "健")),
+        ("この作者は誰ですか。ホラーが好きです。", ("genre", "ホラー")),
+        ("お母さん、ホラー漫画が好きです。", ("genre", "ホラー")),
+    ],
+)
+def test_words_around_a_preference_do_not_hide_it(text: str, stated: tuple[str, str]) -> None:
+    assert stated in [(said.slot, said.value) for said in extract_preferences([text])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No, forget my budget.",
+        "Sorry, forget my budget.",
+        "You should forget my budget.",
+        "Scratch that and forget my budget.",
+        "I changed my mind, please forget my budget.",
+        "Hi Momo, forget my budget.",
+    ],
+)
+def test_words_before_a_request_to_forget_do_not_hide_it(text: str) -> None:
+    assert collect_preferences(["My budget is 40 dollars.", text]) == {}
+
+
+def test_a_new_style_of_answers_replaces_the_style_before() -> None:
+    assert collect_preferences(["これからは敬語で話してください。", "これからはタメ口で話してください。"]) == {
+        "style": "タメ口で"
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "budget"),
+    [
+        (["My budget is $40 per month.", "Make that 60."], "$60 per month"),
+        (["My budget is 3000 yen for 2 books.", "Make it 3500."], "3500"),
+        (["予算は三千円までです。", "Make that 3500."], "3500"),
+    ],
+)
+def test_a_changed_amount_replaces_the_only_number_of_a_budget(texts: list[str], budget: str) -> None:
+    assert collect_preferences(texts) == {"budget": budget}
