@@ -40,14 +40,17 @@ logger = logging.getLogger(__name__)
 class SessionStats(TypedDict):
     """Figures of one conversation.
 
+    The log has every message of the conversation. The history is ``agent.messages``, from which messages may have been evicted.
+
     Attributes:
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log.
-        window_messages: Number of messages in the agent's history.
-        left_messages: Number of messages in the log that the history does not have, or has in an edited form.
+        window_messages: Number of messages in the history.
+        left_messages: Number of messages in the log that are missing in the history, or have been edited there.
         unsaved_messages: Number of messages that no tier has confirmed.
         dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
-        possible_loss: Whether unflushed turns may be lost, because the hot tier was empty or silent when this process read it.
+        possible_loss: Whether turns that were not flushed may be lost: the hot tier was empty or did not answer when this
+            process read the conversation.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
         hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
         hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
@@ -58,7 +61,7 @@ class SessionStats(TypedDict):
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history was logged; None if there is none.
+        oldest_turn_age: Seconds since the first unedited message of the history was added; None if there is none.
     """
 
     turns: int
@@ -88,15 +91,16 @@ class AgentConversation:
         place: Storage key of the conversation.
         tiers: The hot and the durable store, shared with the other conversations of the session manager.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
-        keeps_window: Whether an agent's history is stored. False for an orchestrator, or for a model that keeps the
-            conversation.
-        is_strict: Whether it is an error if a store cannot be read when the conversation is opened, or if another writer
-            changes the conversation while this process has unsaved changes.
+        keeps_window: Whether the agent's messages are stored as its history. False for an orchestrator, and for a model that
+            keeps the messages itself.
+        is_strict: Whether two cases are errors: a store cannot be read at the opening, or another writer changes the
+            conversation while this process has unsaved changes.
 
     Attributes:
-        hold: The conversation's record in this process, and its access to both tiers.
+        hold: Access to the conversation in both tiers, with this process's copy of it.
+        local: This process's copy of the conversation.
         saver: Schedules saves and flushes.
-        lock: Lock that guards the local record. It is never held during I/O.
+        lock: Lock that guards ``local``. It is never held during I/O.
         possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
     """
 
@@ -109,7 +113,10 @@ class AgentConversation:
         renew_in_child(self)
 
     def _connect(self) -> None:
-        """Begin with an empty record, without I/O. A forked process thereby drops messages that its parent saves."""
+        """Discard this process's copy of the conversation, and begin with an empty one, without I/O.
+
+        After a process fork, the child thereby discards messages that the parent process saves.
+        """
         check = partial(_check_merge, is_strict=self._is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
@@ -180,7 +187,10 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """If the session has expired, end the conversation in the stores, or, with ``inspect``, only in this object."""
+        """End the conversation in the stores if its session has expired.
+
+        With ``inspect``, the stores do not change, and only this object treats the conversation as ended.
+        """
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
         hot = hold.hot
         has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
@@ -200,9 +210,13 @@ class AgentConversation:
     # The agent's side
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the open turn. A new user request, or a message without an open turn, begins a turn.
+        """Add a message to the conversation.
 
-        ``at`` is the time of the message in seconds since 1970.
+        A new user request begins a new turn. Any other message belongs to the present turn; if none is open, it begins one.
+
+        Args:
+            message: The message.
+            at: Time of the message, in seconds since 1970. Default: now.
         """
         with self.lock:
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
@@ -220,10 +234,14 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message, or replace this turn's last message with the same ``tracking_id``.
+        """Add a message to the conversation, or replace this turn's last message with the same ``tracking_id``.
 
-        ``history`` has the agent's present messages. If more of them have this id than the turn has added, the caller uses one
-        message object twice, and the message is added.
+        A continued answer replaces its earlier version. A message object that the caller uses twice counts as two messages, and
+        is added. The number of messages in ``history`` with this ``tracking_id`` shows which case it is.
+
+        Args:
+            message: The message.
+            history: The agent's present messages.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -238,7 +256,7 @@ class AgentConversation:
                 self.add(message)
 
     def redact(self, message: Mapping[str, Any]) -> bool:
-        """Put ``message`` in place of all messages in memory with its ``tracking_id``. Return False if there are none."""
+        """Replace every message in memory that has the same ``tracking_id`` as ``message``. Return False if there is none."""
         with self.lock:
             found = list(self._held_messages(message.get("tracking_id")))
             for key, number in found:
@@ -256,7 +274,12 @@ class AgentConversation:
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Copy the present history and states of the agent to the local record, as changes to save."""
+        """Copy the agent's messages and states to this process's copy of the conversation, for the next save.
+
+        Args:
+            messages: The agent's messages.
+            snapshot: The agent's states, keyed as in a Strands snapshot.
+        """
         with self.lock:
             local = self.local
             if self._resets != local.resets:
@@ -275,13 +298,13 @@ class AgentConversation:
                 local.set_notes(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a state entry that is not part of the agent, such as the state of an orchestrator."""
+        """Set a named value that is stored with the conversation, such as the state of an orchestrator."""
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Set the agent's initial states, from which later changes are detected."""
+        """Set the states of an agent at its creation. Later saves store only the states that differ from them."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
@@ -347,7 +370,11 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Add to the log the unsaved messages of ``live``, the object that an agent of this process uses."""
+        """Add the unsaved messages of another object for the same conversation to the log that this object returns.
+
+        Args:
+            live: The object that an agent of this process uses.
+        """
         with live.lock:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):
@@ -394,7 +421,11 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position, or all of them if there are fewer."""
+        """Return at least ``count`` messages before a position in the log, or all of them if there are fewer.
+
+        Raises:
+            ValueError: The message at the position no longer exists.
+        """
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
@@ -407,11 +438,12 @@ class AgentConversation:
             newest += len(entries) - len(found)  # messages of the position's turn after the position
 
     def _read_log(self, *, newest: int | None = None, until: TurnKey | None = None) -> tuple[list[LogEntry], int]:
-        """Read the log, with placeholders for messages that cannot be read.
+        """Read the log of the conversation, with placeholders for messages that cannot be read.
 
         Args:
-            newest: Read only the newest turns of a durable log, until they have this many messages. None: all turns.
-            until: Last turn to read. None: all turns.
+            newest: Minimum number of messages to read, counted from the end of a durable log. Whole turns are read. None: all
+                messages.
+            until: Key of the last turn to read. None: all turns.
 
         Returns:
             The messages in order, numbered from 1, and the number of messages that are not placeholders.
@@ -485,7 +517,7 @@ class AgentConversation:
         self.lock.release()
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty record in the child of a process fork, so that it writes separately from its parent."""
+        """Discard the copy of the conversation in the child of a process fork. The parent process saves its changes."""
         self._connect()
 
 

@@ -1,4 +1,7 @@
-"""States of an agent, such as ``agent.state`` and interrupts, and their storage as entries. Messages are not included."""
+"""Conversion of an agent's states, such as ``agent.state`` and interrupts, to named values for storage, and back.
+
+Messages are not included.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ _NOTES = "conversation_manager_state"
 
 
 def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
-    """Return the serialized states of a Strands snapshot.
+    """Return the states of a Strands snapshot as named, serialized values.
 
     Returns:
-        The entries, keyed by name: one for each key of ``agent.state``, one for interrupts and one for the state of the model.
-        The second value is the state of the conversation manager; None without one.
+        A tuple of two values. The first is a dict with one value for each key of ``agent.state``, one for interrupts and one
+        for the state of the model. The second is the state of the conversation manager, serialized; None without one.
     """
     entries = {f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
     entries |= {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
@@ -41,20 +44,23 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the agent's own state entries, serialized and keyed by name. Others, such as metadata, are left out."""
+    """Return those stored values that are an agent's states, serialized and keyed by name.
+
+    Values of other kinds, such as metadata, and states that were deleted are left out.
+    """
     names = (name for name in states if name.startswith(STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
 
 
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
-    """Return the states of a record, keyed as in a Strands snapshot.
+    """Return stored states of an agent, keyed as in a Strands snapshot.
 
     Args:
-        states: Values of the record's state entries, keyed by name.
+        states: The stored values, keyed by name as in the dict that ``entries_of`` returns. Other values are left out.
         notes: State of the conversation manager; None if there is none.
 
     Raises:
-        ValueError: A state does not have the form that ``entries_of`` writes.
+        ValueError: A value does not have the form that ``entries_of`` writes.
     """
     kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
     for name, value in kept.items():
@@ -90,11 +96,13 @@ def take_states(agent: Agent) -> Mapping[str, Any]:
 def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, Any], *, record: str) -> None:
     """Restore the messages and the states of an agent.
 
+    If another class of conversation manager stored its state, that state is not restored, and a warning is logged.
+
     Args:
         agent: The agent.
-        messages: Its history.
+        messages: The messages of its history.
         states: Its states, keyed as in a Strands snapshot.
-        record: Name of the record, for the error message.
+        record: Name of the stored conversation, for the error message.
 
     Raises:
         CorruptRecordError: A state does not have the shape that Strands or a conversation manager writes.
@@ -123,13 +131,14 @@ _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
 
 
 def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None:
-    """Fill an agent's stash (storage for offloaded messages) with the messages to which its history refers.
+    """Fill an agent's stash (storage for offloaded messages) with the messages to which references in its history point.
 
-    A durable stash is not changed. If the log cannot be read, nothing is restored, and a warning is logged.
+    A stash that survives the process is not changed. If the log cannot be read, no message is restored, and a warning is
+    logged.
 
     Args:
         agent: The agent.
-        history: Returns the messages of the log. It is called only if there are references.
+        history: Returns the messages of the log. It is called only if the agent's history has references.
     """
     manager = agent.context_manager
     if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -154,9 +163,9 @@ def refill_stash(agent: Agent, history: Callable[[], Iterable[Message]]) -> None
 
 
 def stash_replacement(agent: Agent | None, message: Message) -> Callable[[], None] | None:
-    """Return a function that replaces a redacted message in an agent's stash; None if the agent has no stash.
+    """Return a function that replaces a redacted message in an agent's stash (storage for offloaded messages).
 
-    The function may do I/O, and must be called in a thread without an event loop.
+    The function may do I/O, and must be called in a thread without an event loop. The result is None if the agent has no stash.
     """
     manager = agent.context_manager if agent is not None else None
     stash = manager.stash if manager is not None else None

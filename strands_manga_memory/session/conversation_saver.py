@@ -31,22 +31,22 @@ _T = TypeVar("_T")
 class ConversationSaver:
     """Background saves and flushes of a conversation. The methods may be called from any thread.
 
-    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes everything
+    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes all changes
     to the durable tier. A flush may run during the save of the next turn.
 
     Args:
         place: Storage key of the conversation.
-        tiers: The stores, their writer and their health.
-        hold: The conversation's record in this process, and its access to both tiers.
+        tiers: The stores, and the background writer that this process uses for them.
+        hold: Access to the conversation in both tiers, with this process's copy of it.
 
     Attributes:
-        tiers: The stores.
-        error: Error that a retry cannot resolve: changes that cannot be merged, or a damaged record. None without such an
+        tiers: The stores, and their background writer.
+        error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored data. None without such an
             error.
-        asked_at: Monotonic time, in seconds, of the request to the tier for which a turn waits. None before the request.
+        asked_at: Monotonic time, in seconds, at which the present save or read began to use a tier. None until then.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether ``commit_all`` marks the durable copy as complete: the hot tier has nothing newer.
+        is_closing: Whether ``commit_all`` marks the durable copy as complete, so that the hot tier has nothing newer.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -61,7 +61,7 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise ``error``, which an earlier save or flush set and a retry cannot resolve, unless it is None."""
+        """Raise the error of an earlier save or flush if a retry cannot resolve it. Without such an error, do nothing."""
         if self.error is not None:
             raise self.error
 
@@ -100,7 +100,11 @@ class ConversationSaver:
             self.tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
-        """Read other writers' changes in the background. The future ends when they are joined with the local copy."""
+        """Read other writers' changes of the conversation in the background.
+
+        Returns:
+            Future that ends when the changes are merged with this process's copy.
+        """
         self.asked_at = None
         self._waits_for_durable = False
         return self.tiers.writer.submit(self._place, self._refresh)
@@ -109,7 +113,7 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier for whose answer a turn waits; ``nothing`` while that tier is known to be down."""
+        """Tier whose answer a turn awaits, ``hot`` or ``durable``. It is ``nothing`` if that tier is known to be down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
@@ -117,7 +121,7 @@ class ConversationSaver:
     def left(self, deadline: float) -> float:
         """Return how many seconds a turn may still wait for the answer of a tier.
 
-        The deadline counts from the request to the tier (``asked_at``). The result is 0 if the tier is down.
+        The deadline counts from the time when the save began to use the tier. The result is 0 if the tier is known to be down.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -125,7 +129,7 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether the durable tier or, without a durable tier, the hot tier lacks a change."""
+        """Return whether a change is missing in the durable tier or, without a durable tier, in the hot tier."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -233,9 +237,10 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of the tier ``saver.waits_for``. A late save is logged.
+    """Wait until a save is stored, at most for the deadline of the tier that the save uses.
 
-    A late or cancelled wait does not stop the save.
+    A save that is late, or that no tier takes, is logged and tried again in the background. If the tier is known to be down,
+    there is no wait.
 
     Raises:
         ConflictError: Another writer's change cannot be merged with the changes of this save.
@@ -266,14 +271,14 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False) -> None:
-    """Block the thread until a save is stored, at most for the deadline of the durable tier. A late save is logged.
+    """Block the thread until a save is stored, at most for the deadline of the durable tier.
 
-    On an event loop, the wait ends at the shorter deadline of the hot tier, unless ``must`` is True.
+    On an event loop, the limit is the shorter deadline of the hot tier, unless ``must`` is True.
 
     Args:
         future: The save.
-        tiers: The stores.
-        must: Whether a late save is an error.
+        tiers: The stores, with their deadlines.
+        must: Whether it is an error if the changes are not stored in time. False: this is only logged.
         has_waited: Whether the caller has waited for the deadline of the durable tier already. There is then no further wait.
 
     Raises:

@@ -84,7 +84,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Return a record with other turn keys in the same order, so that it shares no turn with an earlier, deleted fork."""
+    """Return a copy of a conversation in which each turn has a new key. The order of the turns does not change.
+
+    A fork after a deleted fork therefore shares no turn key with the deleted one.
+    """
     tag = secrets.token_hex(4)
 
     def renamed(key: TurnKey) -> TurnKey:
@@ -103,8 +106,8 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent continues with the shortened history at its next turn. Turns that are saved after this function has read the
-    conversation are added to that history, except that ``at_turn`` 0 removes them, too.
+    A running agent continues with the shortened history at its next turn. A turn that another writer saves during this call is
+    kept after ``at_turn``, unless ``at_turn`` is 0.
 
     Args:
         place: Storage key of the conversation.
@@ -126,16 +129,18 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 
 
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
-    """Return a record with the first turns of a conversation, up to the turn ``at_turn``.
+    """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    If ``at_turn`` is the last turn of the conversation, the record has the present history and states. Otherwise, its history
-    has the last 100 turns up to ``at_turn``, and states that were set later are missing, because their earlier values are not
-    stored. ``seen`` lists all turns of the conversation, also the turns after ``at_turn``.
+    If ``at_turn`` is the last turn, the content has the present history and states. Otherwise, its history has the last 100
+    turns up to ``at_turn``. States that were set later are then missing, because their earlier values are not stored.
 
     Args:
         hold: The conversation, loaded from its tiers.
-        at_turn: Number of the last turn in the record, counted from 1.
+        at_turn: Number of the last turn in the content, counted from 1.
         now: The time in seconds since 1970.
+
+    Returns:
+        The content. Its field ``seen`` lists all turns of the conversation, also the turns after ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -201,15 +206,17 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
 
 
 def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
-    """Begin the next incarnation (run until a deletion or expiry) of a conversation with the given content.
+    """Begin a new run of a conversation (an incarnation) with the given content, and store it.
 
     Args:
-        hold: The conversation. No agent uses this object.
+        hold: Access to the conversation. No agent uses this object.
         content: The content. At the end of the call, a flush moves its turns to the log.
-        replaces: Whether an existing conversation ends. Its turns that ``content.seen`` lacks are added to the content.
+        replaces: Whether the new run replaces an existing conversation. Turns that were stored after ``content`` was read are
+            added to the content.
 
     Returns:
-        False if ``replaces`` is False and a conversation exists, or it is True and another incarnation has begun meanwhile.
+        Whether the run has begun. Without ``replaces``, False if a conversation exists. With ``replaces``, False if the
+        conversation that ``content`` was read from has ended meanwhile.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
@@ -241,7 +248,10 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return the record ``base``, with ``unlogged`` set to the turns that are missing or shorter in ``content.seen``."""
+    """Return a conversation's record ``base`` for a merge with ``content``, an earlier copy of the conversation.
+
+    In the result, only the turns with messages that ``content`` does not know are marked as missing in the log.
+    """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}
     found = hold.read_turns(base.incarnation, short)

@@ -143,8 +143,9 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
 
-        If a turn was interrupted, Strands adds artificial tool results to the history. This method removes them, because
-        another process may still be running the turn. Requests to the model get an error result for each open call in any case.
+        After an interrupted turn, Strands adds artificial tool results to the agent's messages. This method removes them
+        instead, because another process may still be running the turn. Requests to the model get an error result for each open
+        call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -174,7 +175,11 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Make the agent's next hook wait until a redaction is stored, so that the caller need not block the event loop."""
+        """Make the agent's next hook wait until a redaction is stored. The caller therefore need not block the event loop.
+
+        Args:
+            future: Ends when the redaction is stored.
+        """
         self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
 
     async def _settle(self) -> None:
@@ -185,7 +190,7 @@ class SessionAgent:
             wait_for(future, tiers, has_waited=True)
 
     def turn_ended(self) -> None:
-        """Record the end of the turn without I/O."""
+        """Mark the agent's turn as ended, without I/O."""
         self.in_turn = False
         self.conversation.local.end_turn()
 

@@ -42,17 +42,18 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """Conversation that has expired or was closed. A finalizer gets its transcripts.
+    """Conversation that has expired or was closed, as a sweeper gives it to a finalizer (such as a summarizer).
 
     An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores of the conversation.
-        ids: Unencoded ids of session, user, tenant and member, from the expiry index. They are used if no tier has a record.
+        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the expiry index. They are used if
+            no tier has the ids.
 
     Attributes:
-        hold: Object with this process's copy of the conversation. It reads and writes both tiers.
+        hold: Access to the conversation in both tiers, with this process's copy of it.
         durable: Access to the conversation in the durable tier; None without one.
     """
 
@@ -69,14 +70,15 @@ class EndedConversation:
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """Known unencoded ids of session, user, tenant and member (agent or orchestrator)."""
+        """Known unescaped ids of session, user, tenant and member (agent or orchestrator)."""
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Write the turns that only the hot tier has to the durable tier. The hot tier is not written.
+        """Write the turns that only the hot tier has to the durable tier. The hot tier does not change.
 
         Args:
-            claimed: Epoch (raised by each deletion) and version of the hot record when the sweeper claimed the conversation.
+            claimed: Version numbers of the hot copy when the sweeper claimed the conversation. If they have changed, nothing is
+                written.
 
         Returns:
             False if the hot tier has no content of the conversation, or another process has written since the claim.
@@ -115,7 +117,7 @@ class EndedConversation:
         return [number for number in numbers if number >= first and (number < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield the transcripts of all expired runs of the conversation (incarnations), then of the present run."""
+        """Yield one transcript for each expired run of the conversation, and then the transcript of the present run."""
         if self.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.durable.read_log(number).items()))
@@ -127,9 +129,11 @@ class EndedConversation:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
-        """Yield the transcript of a log. Yield nothing if the log is empty, or the user or session is unknown.
+        """Yield one transcript of the turns in ``log``. Yield nothing if there are no turns, or the user or session is unknown.
 
-        ``turns`` replaces the counted number of turns.
+        Args:
+            log: Key and content of each turn, in order.
+            turns: Number of turns to state in the transcript. None: the turns in ``log`` are counted.
         """
         from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
 
@@ -247,9 +251,16 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, call the finalizer, and remove the hot copy. Return whether this was done.
+        """Flush a claimed conversation, call the finalizer, and remove the conversation from the hot tier.
 
-        ``expect`` is the epoch (raised by each deletion) and version of the hot record when the conversation was claimed.
+        Args:
+            hot: The hot tier.
+            name: Name of the conversation in the hot tier.
+            expect: Version numbers of the hot copy when the conversation was claimed. If they have changed, the conversation
+                stays.
+
+        Returns:
+            Whether the conversation was removed.
         """
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
@@ -281,10 +292,13 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Finalize a conversation, replace it by a tombstone, or delete its last items, if one of these is due.
+        """Check a conversation in the durable tier, and do the work that is due.
+
+        A conversation after its time to live is finalized. After the end of its session, it is replaced by a tombstone. A
+        conversation that has ended already loses its log, and later its last items.
 
         Returns:
-            The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
+            Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.
         """
         now, ttl = self._tiers.clock(), self._tiers.ttl
         hot = None if self._tiers.hot is None else hot_copy_of(self._tiers.hot, entry.place.conversation)
@@ -314,7 +328,11 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Call the finalizer, unless the conversation is empty or this version was finalized. Return whether it is called."""
+        """Call the finalizer for a conversation, unless ``is_empty`` is True or the finalizer had this version before.
+
+        Returns:
+            Whether the finalizer was called. Always False without a finalizer.
+        """
         if self._finalizer is None or is_empty:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
@@ -336,10 +354,10 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation. If it has no log any more, delete its expired tombstone and index entries.
+        """Delete the log of an ended conversation or, if it has no log any more, its expired tombstone and index entries.
 
         Returns:
-            The time of the next check in seconds since 1970 (None: no check), and whether the conversation was finalized.
+            Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.
         """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         there = durable.incarnations()
@@ -373,7 +391,7 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Return the result of ``work`` on a conversation. An error is logged, and the result is False."""
+    """Return the result of ``work``. If ``work`` raises an error, log it and return False."""
     try:
         return work()
     except Exception as error:

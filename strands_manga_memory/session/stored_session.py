@@ -217,12 +217,12 @@ class StoredSession:
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        Turns that are stored during the call stay, unless ``at_turn`` is 0. Unless ``at_turn`` is the last turn, the new
-        history has at most 100 turns, and state values that were set after that turn are missing.
+        A turn that is stored during the call stays, unless ``at_turn`` is 0. If ``at_turn`` is not the last turn, the new
+        history has at most 100 turns, and state values that were set after ``at_turn`` are missing.
 
-        An agent of this process has the shortened history at its next turn. An agent of another process has it at its next turn
-        if it uses ``refresh="turn"``. Otherwise the agent's next turn still uses the old history, but is stored after the
-        shortened history. From the following turn on, the agent has the shortened history, with the turns stored after it.
+        An agent of this process has the shortened history at its next turn. The same holds for an agent of another process with
+        ``refresh="turn"``. With ``refresh="never"``, the other agent's next turn still uses the old history. That turn is
+        stored after the shortened history, which the agent has from the following turn on.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.
@@ -230,8 +230,8 @@ class StoredSession:
 
         Raises:
             ValueError: There is no turn ``at_turn``.
-            ConflictError: The agent is being invoked in this process, a turn to keep is still open, or the conversation
-                ended meanwhile.
+            ConflictError: The agent is being invoked in this process, a turn to keep is still open, or the conversation ended
+                meanwhile.
             CorruptRecordError: A turn to keep cannot be read.
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
@@ -244,9 +244,10 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unedited messages in an agent's history, as dicts with ``message`` and ``at`` (seconds since 1970).
+        """Yield the messages of an agent's history that have not been edited.
 
-        If no agent of this manager has the conversation, it is read from the tiers, even if only one of them answers.
+        Each is a dict with ``message`` and ``at`` (seconds since 1970). A conversation that no agent of this manager uses is
+        read from the tiers, even if only one of them answers.
 
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
@@ -272,7 +273,7 @@ class StoredSession:
         return sorted(found)
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
-        """Log messages of an agent that is not a Strands agent, and wait until they are saved.
+        """Add messages to the log of an agent that is not a Strands agent, and wait until they are saved.
 
         Args:
             messages: The messages, in order.
@@ -282,8 +283,8 @@ class StoredSession:
 
         Raises:
             ValueError: A Strands agent of this manager has the id, Strands could not process a message, or ``keep`` is below 0.
-            StoreUnavailableError: No tier took them in time; they are kept and saved later.
-            ConflictError: Someone else's change cannot be merged.
+            StoreUnavailableError: No tier stored the messages in time. They are kept in memory, and saved later.
+            ConflictError: Another writer's change cannot be merged.
         """
         id_ = self._agent_id(agent_id)
         if self._live(id_) is not None:
@@ -302,10 +303,13 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return an agent's conversation, to be stored elsewhere by ``transfer``; None if no conversation is stored.
+        """Return a copy of an agent's stored conversation, which ``transfer`` of another session manager can store.
 
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+
+        Returns:
+            The conversation; None if no conversation is stored.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -321,7 +325,10 @@ class StoredSession:
         return TransferredConversation(log=log, window=window, states=states, metadata=metadata, created=created)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the state of a Graph or Swarm, to be stored elsewhere by ``transfer``; None if no state is stored.
+        """Return a copy of the stored state of a Graph or Swarm, which ``transfer`` of another session manager can store.
+
+        Returns:
+            The state; None if no state is stored.
 
         Raises:
             StoreUnavailableError: The stored state cannot be read.
@@ -332,7 +339,7 @@ class StoredSession:
         return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
 
     def transfer(self, transferred: TransferredConversation | TransferredOrchestrator, id_: str) -> Standing:
-        """Store a conversation of another session manager, unless a conversation exists here already.
+        """Store a copy of a conversation from another session manager, unless a conversation of that id exists in this session.
 
         The conversation is written to the durable tier in one commit. Its time to live begins now.
 
@@ -341,7 +348,8 @@ class StoredSession:
             id_: The id of that agent, or of that Graph or Swarm.
 
         Returns:
-            State before the call, ``new``, ``exists`` or ``ended`` (deleted or expired). Only a ``new`` conversation is stored.
+            ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if there is a conversation, or
+            ``ended`` if there was one that was deleted or has expired.
 
         Raises:
             StoreUnavailableError: A tier does not answer; call ``transfer`` again.
@@ -446,17 +454,23 @@ class StoredSession:
         """Return a new object for a conversation, without reading the conversation.
 
         Args:
-            kind: Kind of the conversation.
+            kind: Kind of the conversation: ``A`` for an agent, ``M`` for a Graph or Swarm.
             id_: Id of the agent or orchestrator.
             tiers: Stores to use instead of the session's stores.
-            is_strict: Whether it is an error if a store cannot be read when the conversation is opened, or if another writer
-                changes the conversation while this process has unsaved changes.
+            is_strict: Whether two cases are errors: a store cannot be read at the opening, or another writer changes the
+                conversation while this process has unsaved changes.
         """
         ids, place = {**self._ids, "member": id_}, self._place(kind, id_)
         return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)
 
     def _look_at(self, agent_id: str | None, unsaved: AgentConversation | None = None) -> AgentConversation:
-        """Read an agent's conversation from the tiers, and return it. Its log includes unsaved messages of ``unsaved``."""
+        """Read an agent's conversation from the tiers, without restarting its time to live, and return it.
+
+        Args:
+            agent_id: Id of the agent; None for the default.
+            unsaved: Another object for the conversation. Its unsaved messages are added to the log. None: no messages are
+                added.
+        """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
         if unsaved is not None:
@@ -477,7 +491,16 @@ class StoredSession:
         yield from self._look_at(agent_id, in_use).history(after=after, last=last)
 
     def _correct(self, agent_id: str, seq: int, message: Message) -> None:
-        """Replace the message with the sequence number ``seq`` in an agent's log, except for its ``tracking_id``."""
+        """Replace a message in an agent's log. The ``tracking_id`` of the old message stays.
+
+        Args:
+            agent_id: Id of the agent.
+            seq: Sequence number of the message in the log.
+            message: The new message.
+
+        Raises:
+            ValueError: The log has no such message, or Strands could not process the new message.
+        """
         check_messages([message])
         entry = next(self._log(agent_id, after=seq - 1), None)
         if entry is None or entry.seq != seq or entry.slot.key is None:

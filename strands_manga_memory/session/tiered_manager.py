@@ -262,7 +262,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush all changes, and mark the durable copy as complete (no turn is missing). The manager can still be used."""
+        """Flush all changes of the session, and mark the copy in the durable tier as complete.
+
+        The manager can still be used.
+        """
         for conversation in self._conversations.copy().values():
             conversation.saver.is_closing = True
         self.flush()

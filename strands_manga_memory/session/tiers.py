@@ -69,7 +69,7 @@ class Place:
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key of a session's entry in its user's directory; None if the session has no user."""
+    """Return the key of the table item that lists a session among its user's sessions; None if the session has no user."""
     if not ids.get("user"):
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
@@ -77,7 +77,7 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return a session's entry in its user's directory; None if the session has no user."""
+    """Return the table item that lists a session among its user's sessions; None if the session has no user."""
     key = directory_key(session, ids)
     if key is None:
         return None
@@ -99,10 +99,10 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
 
 
 def tombstone_key(partition: str) -> Key:
-    """Return the key of a session's or user's tombstone.
+    """Return the key of the tombstone that marks all conversations of a session or user as deleted.
 
     Args:
-        partition: The session, or the directory of the user.
+        partition: Partition of the session, or of the user's directory (list of sessions).
     """
     return partition, TOMBSTONE
 
@@ -141,20 +141,21 @@ class ExpiryIndex:
 
     @classmethod
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
-        """Return the two items that list a conversation in the index.
+        """Return the two table items that list a conversation in the expiry index.
 
-        The first item is the index entry, keyed by due time. The second item stores the due time, keyed by conversation.
+        The first item is the index entry, keyed by the time of the next check. The second item stores that time, keyed by
+        conversation.
         """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
         return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
-        """Yield the entries whose due time has come.
+        """Yield the entries of the expiry index whose time has come.
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the index partition with which to begin. After the last partition, 0 follows, so all are read.
+            start: Number of the index partition to read first. All partitions are read, in a circle from this one.
         """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
@@ -184,7 +185,7 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry to the time ``due`` (seconds since 1970), but by at least one second."""
+        """Postpone an entry of the expiry index to the time ``due`` (seconds since 1970), but by at least one second."""
         self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
         self.remove(entry)
 
@@ -194,7 +195,7 @@ class ExpiryIndex:
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return the entry of a conversation with its due time, but with empty ``ids``; None if there is no entry."""
+        """Return a conversation's entry in the expiry index, with its time but without ids; None if there is no entry."""
         item = self._table.get(*due_key(place))
         return None if item is None else ExpiryEntry(place, int(item["due"]), {})
 
@@ -216,11 +217,12 @@ def finalized_key(place: Place) -> Key:
 
 
 class ListedSession(NamedTuple):
-    """Session in a user's directory.
+    """Session in a user's directory (list of the user's sessions).
 
     Args:
         scope: The session and its user.
-        waits: Whether the session was deleted without access to a hot tier that may still have copies.
+        waits: Whether the session is deleted, but listed until copies in a hot tier have expired that the deletion did not
+            reach.
     """
 
     scope: ConversationScope
@@ -228,7 +230,7 @@ class ListedSession(NamedTuple):
 
 
 def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory, and the names of directory entries that cannot be read."""
+    """Return the sessions of a user from the user's directory, and the names of its entries that cannot be read."""
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[ListedSession] = []
@@ -273,7 +275,16 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return a list with one warning if an inaccessible hot tier may have copies of the sessions, else an empty list."""
+    """Return a warning if sessions may have copies in a hot tier to which the caller has no access.
+
+    Args:
+        table: The durable tier.
+        listed: The sessions.
+        hot: The hot tier of the caller; None without one.
+
+    Returns:
+        A list with one warning, or an empty list.
+    """
     if hot is not None and hot.survives_process:
         return []
     if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):
@@ -333,10 +344,10 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Build the tiers from their stores.
+        """Build a ``Tiers`` object from a hot and a durable store, of which one may be None.
 
-        All users of these stores in this process share one background writer and one record of each tier's health. If there is
-        a durable store, a hot store that ends with the process is not used.
+        If there is a durable store, a hot store that ends with the process is not used. All ``Tiers`` of the same stores in a
+        process share one background writer, which also tracks whether each store answers.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
@@ -358,14 +369,16 @@ def connect(
     ids: Mapping[str, Any],
     check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
 ) -> Conversation:
-    """Return a ``Conversation`` that is connected to the stores, without reading it.
+    """Return the access to a conversation in the given stores, without reading the conversation.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
-        ids: Known unencoded ids of ``session``, ``user``, ``tenant`` and ``member``. A new conversation needs all of them.
-        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets the values
-            of this process's state entries, keyed by name, and the other writer's record. An error prevents the merge.
+        ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator). A new conversation
+            needs all of them.
+        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets this
+            process's state values, keyed by name, and the other writer's record of the conversation. An error prevents the
+            merge.
     """
 
     def hot_seconds(record: Record) -> float:
@@ -392,7 +405,7 @@ def connect(
 
 
 def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
-    """Return the access to a conversation in the durable store; None if there is no durable store."""
+    """Return the access to one conversation in the durable store; None if there is no durable store."""
     if tiers.durable is None:
         return None
     directory = directory_key(place.session, ids)

@@ -191,7 +191,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the ``ReturnGaps`` (counts of users' absences) that the session managers with this writer share."""
+    """Return the counts of users' absences that all session managers with the same background writer share."""
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table, writer))
     return found
