@@ -64,20 +64,22 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text to index. Field names of tool results are left out, because all results of a tool share them."""
+        """Text of the message for the search index.
+
+        For a tool result, field names are left out, because all results of a tool share them.
+        """
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that a search found, with its score.
+    """A message that a search in the message archive found, with its score.
 
     Attributes:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
-        score: Match between message and question.
-        by_words: Whether only words were compared, not meanings. If so, recall only uses messages that share a content word
-            with the question.
+        score: Degree to which the message fits the question. Higher is better.
+        by_words: True if only the words of the message were compared. False if a retriever found the message by its meaning.
     """
 
     number: int
@@ -87,20 +89,26 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Search engine for the texts of one conversation. It is never called twice at the same time, nor on an event loop.
+    """Protocol for a search engine that a message archive uses in addition to its own search by words.
 
-    A retriever begins empty and serves one archive. Texts and removals that raised an error are sent again with the next ones.
-    Without a result of the retriever, the archive finds messages by their words alone.
+    Each text has a number, by which it is replaced, removed and found. A retriever begins empty and serves one conversation. It
+    is never called twice at the same time, nor on an event loop.
+
+    If ``put`` or ``remove`` raises an error, the same changes are sent again at the next change. If ``search`` raises an error,
+    the archive searches by words alone.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts, or replace those of the same number."""
+        """Add numbered texts to the search engine. A text replaces the earlier text with the same number."""
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of these numbers, some of which may be unknown."""
+        """Remove the texts with these numbers from the search engine. Unknown numbers are ignored."""
 
     def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Return the scores of up to ``limit`` texts, keyed by number. The best text has the score 1, all are above 0."""
+        """Search for a question, and return the scores of at most ``limit`` texts, keyed by the number of the text.
+
+        The best text has the score 1. All scores are above 0.
+        """
 
 
 # --- Search -------------------------------------------------------------------------------------------------------------------
@@ -109,16 +117,17 @@ class Retriever(Protocol):
 class MessageArchive:
     """Searchable messages of a conversation, numbered from 1 in the order of the conversation. Thread-safe.
 
-    A search finds English and Japanese messages that share a term with the question, with the BM25 ranking in memory. Common
-    words of the question are skipped if its rarer words find enough messages. A message takes some 700 bytes and its text.
+    A search finds English and Japanese messages that share a term with the question. The ranking is BM25, in memory. A message
+    takes some 700 bytes and its text.
 
-    ``update`` keeps the archive equal to the messages of an agent's conversation, under any conversation manager. A message is
-    added after its turn has ended, because a guardrail may redact the message until then. A message that changes in the history
-    is replaced. A history without any known message belongs to another conversation or a deleted session: the archive is then
+    The method ``update`` adds new messages of an agent's history, and replaces messages that have changed there. A new message
+    is added only after its turn, because a guardrail may redact the message until then.
+
+    If the history contains no known message, it belongs to another conversation or to a deleted session. The archive is then
     emptied, so that nobody reads the messages of another user.
 
     Args:
-        retriever: Second search engine. The score of a message is its BM25 score plus a quarter of its score there.
+        retriever: Second search engine. A quarter of its score is added to the BM25 score of a message. None: BM25 alone.
         source: Function that returns the messages from before the start of this process. ``update`` calls it once, and again
             after the archive was emptied. A failed call is repeated at most twice, in later turns.
         most: Largest number of messages to keep. The oldest messages are removed first.
@@ -176,7 +185,7 @@ class MessageArchive:
     # --- Content ------------------------------------------------------------------------------------------------------------
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages, oldest first. A message with a known id replaces the earlier message with this id."""
+        """Add messages to the archive, oldest first. A message with a known id replaces the earlier message with this id."""
         with self._lock:
             changed: dict[int, str] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
@@ -200,7 +209,7 @@ class MessageArchive:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages, and send all changes to the second search engine."""
+        """Remove messages from the archive, and send all unsent additions and removals to the retriever (if there is one)."""
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
@@ -216,15 +225,21 @@ class MessageArchive:
     # --- Conversation -------------------------------------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
-        """Queue a message, to be added after its turn has ended. ``at`` is in epoch seconds, or 0 for a restored message."""
+        """Queue a message, which ``update`` adds to the archive after the turn of the message.
+
+        ``at`` is the time of the message in seconds since the epoch. 0 means that the time is unknown.
+        """
         self._pending.append((message, at))
 
     def begin_turn(self) -> None:
-        """Mark the messages queued so far as final: a guardrail can no longer redact them."""
+        """Record that a new turn begins, so that ``update`` may add the queued messages of earlier turns to the archive."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add messages of ended turns, and new or changed messages of the history. Blocks: not for the event loop."""
+        """Add the queued messages of ended turns, and the new or changed messages of the agent's history, to the archive.
+
+        Blocks: must not run on an event loop.
+        """
         with self._lock:
             ready = self._pending[: self._settled]
             open_ids = {id_of(message) for message, _ in self._pending[self._settled :]}
@@ -275,7 +290,7 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts, or replace those of the same number. Searches never find a blank text."""
+        """Add numbered texts. A text replaces the earlier text with the same number. Blank texts are never found."""
         for number, text in texts:
             self.remove([number])
             if text.strip():
@@ -283,13 +298,16 @@ class DenseRetriever:
         self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of these numbers."""
+        """Remove the texts with these numbers. Unknown numbers are ignored."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
     def search(self, question: str, limit: int) -> dict[int, float]:
-        """Return the scores of texts with above-average similarity to a question, keyed by number, the best with score 1."""
+        """Return the scores of the at most ``limit`` texts most similar to a question, keyed by the number of the text.
+
+        Only texts with above-average similarity are returned. The most similar text has the score 1.
+        """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
             self._vectors.update(zip(part, vectors, strict=True))
@@ -310,14 +328,14 @@ class DenseRetriever:
 
 
 def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
-    """Convert messages to archived messages, with redacted identifiers (such as card numbers).
+    """Convert messages to searchable archived messages, with redacted identifiers (such as card numbers).
 
-    Skips summaries and other generated messages, truncated messages, quotes of earlier messages, small talk, and failed tool
-    results. If all tool results of a message failed, the assistant's message after it is skipped too.
+    These messages are skipped: summaries, truncated messages, quotes of earlier messages, small talk, and failed tool results.
+    If all tool results of a message failed, the assistant's message after it is skipped too.
 
     Args:
-        messages: The messages, oldest first.
-        with_truncated: Whether to include truncated messages, with their truncated text.
+        messages: The messages and their times, oldest first.
+        with_truncated: If true, truncated messages are not skipped. Their truncated text is used.
     """
     has_failed = False
     for message, at in messages:
@@ -351,7 +369,10 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a value is an error report that a tool guard has appended to an earlier successful result."""
+    """Return whether a JSON value is an error report of this package's tool guard.
+
+    The guard appends such a report to an earlier successful result of a tool.
+    """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 

@@ -39,9 +39,10 @@ UNKNOWN_HISTORY = 4_096
 def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
-    The budget is a quarter of the window, at most 16,384 tokens, and 4,096 tokens for an unknown window (None). The rest of the
-    window is for the system prompt, tools, quotes of evicted messages, the answer, and growth before a summary: a
-    summary is started at up to twice the budget, and model calls wait for it at up to three times the budget.
+    The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown (None), it is 4,096 tokens.
+
+    The rest of the window is for the system prompt, tools, quotes of evicted messages and the answer. With summaries, the
+    history may grow to three times the budget before model calls wait for a summary.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -86,23 +87,23 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """Sum of all parts, in tokens."""
+        """Sum of all parts of the request (such as system prompt, history and answer), in tokens."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:
-        """Return whether the whole request fits a context window of ``window`` tokens."""
+        """Return whether the planned parts of a request together fit a context window of ``window`` tokens."""
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Return the free tokens in a context window of ``window`` tokens. Negative if the request does not fit."""
+        """Return the tokens of a context window that the planned request leaves free. Negative if the request does not fit."""
         return window - self.total
 
 
 def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
-    """Plan the tokens of a whole request.
+    """Plan the tokens of a whole request: one number for each part, such as the system prompt or the history.
 
-    The plan has room to spare: ``ImportanceWeightedConversationManager`` counts the current message and its tool results within
-    the history budget, and the plan counts both once more as separate parts.
+    The sum is more than a request needs. ``ImportanceWeightedConversationManager`` counts the current message and its tool
+    results as history, but the plan also has separate parts for both.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.
@@ -154,10 +155,11 @@ def window_of(model: Any) -> int | None:
 
 
 def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
-    """Return the compaction thresholds for a context window.
+    """Return the sizes at which a history is compacted (made smaller), for a context window.
 
-    The trigger is the given share of the window, or the window minus two reserves if that is smaller. The reserves are 13,000
-    tokens as a safety margin and 20,000 tokens for the summary. Windows of less than 100,000 tokens have smaller reserves.
+    Compaction starts when the request fills the given share of the window, or all of the window except a reserve, if that is
+    less. The reserve is 33,000 tokens: 13,000 as a safety margin and 20,000 for the summary. Windows of less than 100,000
+    tokens have a proportionally smaller reserve.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
@@ -191,12 +193,13 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 
 
 class Calibration:
-    """Ratio of the model's token counts to those of the local ``TokenCounter``, learned from the usage that the model reports.
+    """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
 
-    The ratio is at most 1.6, and at least 1.0 for an ``exact`` counter or 0.8 for an estimate. It rises quickly and falls
-    slowly. Small requests change it less, because a provider's fixed preamble distorts their counts most. Requests of less than
-    200 tokens and reports with a ratio below 0.5 or above 2.5 are ignored. The ratio is rounded to two decimals, so that a
-    restored session computes the same budgets.
+    The ratio is learned from the token usage that the model reports. It is at most 1.6. It is at least 1.0 if the counter is
+    exact, and at least 0.8 if the counter estimates. It rises faster than it falls.
+
+    Small requests change the ratio less than large ones. Requests of less than 200 tokens and implausible reports (a ratio
+    below 0.5 or above 2.5) are ignored. The ratio has two decimals.
     """
 
     __slots__ = ("_lowest", "ratio")
@@ -206,7 +209,10 @@ class Calibration:
         self.ratio = 1.0
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio to one request: ``counted`` tokens by the local counter, ``reported`` tokens by the model."""
+        """Adjust the ratio between the model's and the local token counts after one request.
+
+        ``counted`` are the request's tokens by the local counter, and ``reported`` are its tokens by the model.
+        """
         if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
             return
         difference = round(reported / counted - self.ratio, 2)
@@ -217,11 +223,14 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set a ratio that was learned earlier, limited to the lowest and highest ratio of this class."""
+        """Set the ratio between the model's and the local token counts. It is limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return a limit for the local count of a history that keeps the local and the model's count within ``max_tokens``."""
+        """Return a limit for the local token count of a history.
+
+        If the local count is within this limit, both the local count and the model's count should be within ``max_tokens``.
+        """
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
@@ -233,7 +242,7 @@ _CACHED_PROMPTS = 4
 
 
 class RequestMeter:
-    """Adjusts the ratio of a ``Calibration`` after each request to the usage that the model reports."""
+    """Compares the local token count of each request with the usage that the model reports, and adjusts a ``Calibration``."""
 
     __slots__ = ("_calibration", "_counter", "_model_class", "_sent", "_text_tokens")
 
@@ -289,19 +298,19 @@ Large tool results are truncated before the history is full. Otherwise they woul
 
 
 class HistoryLimits:
-    """Token limits of one agent's history.
+    """Limits of one agent's history, in tokens and in turns.
 
-    Sizes are in tokens of the model, except the properties ``tokens`` and ``full_tokens``: tokens of the local ``TokenCounter``
-    (the counter).
+    Most sizes are in tokens of the model. The properties ``tokens`` and ``full_tokens`` are in tokens of the local
+    ``TokenCounter``, whose counts can differ from the model's.
 
     Attributes:
-        max_tokens: Budget of the history. Neither the counter's nor the model's count may exceed it.
-        grow_to: Size above which the history is full and must be trimmed. Default ``max_tokens``.
-        trim_to: Size to which a full history is trimmed. None for a size just below ``max_tokens``.
+        max_tokens: Budget of the history.
+        grow_to: Size above which the history is trimmed. Default ``max_tokens``.
+        trim_to: Size to which the history is trimmed. None for a size just below ``max_tokens``.
         trim_every: Number of future turns that should fit before the next trimming. None to make no room for them.
         max_turns: Largest number of turns. None for as many turns as fit.
-        reserved: Tokens of ``max_tokens`` that every request reserves for quotes of evicted messages.
-        calibration: Ratio between the token counts of the model and of the counter.
+        reserved: Part of ``max_tokens``, in tokens, that is reserved for quotes of evicted messages.
+        calibration: Ratio between the token counts of the model and of the local counter.
     """
 
     def __init__(
@@ -316,36 +325,44 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history without the tokens reserved for quotes of evicted messages, in tokens of the model."""
+        """Budget of the history in tokens of the model, without the tokens reserved for quotes of evicted messages."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history without the tokens reserved for quotes of evicted messages, in tokens of the local counter."""
+        """Budget of the history in tokens of the local counter, without the tokens reserved for quotes of evicted messages."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens for quotes of evicted messages, at most half of the budget. Return their number (at least 1).
+        """Reserve tokens of the history's budget for quotes of evicted messages. Return their number (at least 1).
 
-        The number stays reserved in every request. So quotes change neither the history nor the prefix that a provider caches.
+        At most half of the budget is reserved. The reservation is for every request, with or without quotes. So adding quotes
+        does not change the history, and the provider's prompt cache stays usable.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def full_tokens(self) -> int:
-        """Size above which the history is trimmed, in tokens that the local ``TokenCounter`` counts, not the model."""
+        """Size above which the history is trimmed, in tokens of the local ``TokenCounter``."""
         return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
 
     @property
     def has_low_mark(self) -> bool:
-        """Whether trimming a full history makes room for later turns. If not, the history is trimmed a little in every turn."""
+        """Whether the history is trimmed to clearly below its budget, so that the next turns fit without trimming.
+
+        If not, a full history is trimmed a little in every turn.
+        """
         return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
 
     def early_results(self, tokens: int) -> int | None:
-        """Return the size of the last ended turn's tool results from which the history is trimmed, in tokens of the counter.
+        """Return the size from which tool results of the last ended turn cause the history to be trimmed before it is full.
 
-        ``tokens`` is the size of the history. None if tool results of any size leave a history of this size untrimmed.
+        Args:
+            tokens: Size of the history, in tokens of the local counter.
+
+        Returns:
+            The size in tokens of the local counter. None if tool results never cause trimming at this size of the history.
         """
         large = self.most // _LARGE_RESULTS
         if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):
@@ -354,12 +371,14 @@ class HistoryLimits:
 
     @property
     def lowest(self) -> int:
-        """Smallest size to which a full history may be trimmed, as the model counts."""
+        """Smallest size to which a history over its budget may be trimmed, in tokens of the model."""
         low = self.most if self.trim_to is None else min(self.trim_to, self.most)
         return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
-        """Return the number of tokens to which a full history is trimmed, in the tokens that the model reports.
+        """Return the size to which a history over its budget is trimmed, in tokens of the model.
+
+        With ``trim_every``, the result leaves room for this number of turns of the same size as the latest turns.
 
         Args:
             messages: The latest messages, not truncated.
@@ -375,10 +394,10 @@ class HistoryLimits:
     def headroom(
         self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]
     ) -> tuple[int, bool]:
-        """Return the additional budget for the latest user message, if it takes more than half of ``budget``.
+        """Return the additional budget for the user's latest message if this message is large.
 
-        The message's tokens above half of ``budget`` are added. The raised budget is at most three quarters of the model's
-        context window. Without a model or a user message, nothing is added.
+        A message is large if it takes more than half of ``budget``. Its tokens above this half are added. The raised budget is
+        at most three quarters of the model's context window. Without a model or a user message, nothing is added.
 
         Returns:
             The additional tokens, and whether the user's message fits the raised budget without truncation.
@@ -391,10 +410,10 @@ class HistoryLimits:
         return min(wanted, room), wanted <= room
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
-        """Return the tokens to leave free for the user's next message.
+        """Return the number of tokens to leave free for the user's next message.
 
-        They are the tokens of the largest of the user's last four messages, but at most a sixteenth of the budget. 0 for a
-        budget of less than 1,024 tokens.
+        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. It is 0
+        if the budget is less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

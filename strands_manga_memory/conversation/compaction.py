@@ -45,15 +45,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compaction:
-    """Input of a compaction stage.
+    """Input of a compaction stage (a step that makes the history of an agent smaller).
 
     Attributes:
         agent: The agent.
         messages: The agent's history. A stage must not change a message in place.
-        untouched: Number of latest messages that stay unchanged. Only their tool results may be truncated.
+        untouched: Number of messages at the end of the history that a stage must not remove. Their tool results may be
+            truncated.
         goal: Size of the history to reach, in tokens.
         overflow: Error that reports an overflow of the model's context window. None without an overflow.
-        history: Trimmer of the history, which counts tokens, rates messages, and keeps the full texts of truncated messages.
+        history: Trimmer of the history. It counts tokens, rates messages, and keeps the full texts of truncated messages.
     """
 
     agent: Agent
@@ -65,12 +66,12 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens of the history above the goal. Negative if the history is below the goal."""
+        """Tokens of the history above the size that the compaction must reach. Negative if the history is smaller."""
         return self.history.tokens(self.messages) - self.goal
 
     @property
     def touchable(self) -> int:
-        """Number of messages at the start of the history that a stage may change."""
+        """Number of messages at the start of the history that a compaction stage may remove or change."""
         return max(0, len(self.messages) - self.untouched)
 
 
@@ -80,7 +81,10 @@ class Stage(Protocol):
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return a smaller history. None if the stage changed nothing, or changed the agent's list of messages in place."""
+        """Return a smaller history.
+
+        None if the stage changed nothing, or if it has already changed the agent's list of messages itself.
+        """
 
 
 class ToolResultCap:
@@ -162,7 +166,11 @@ class VerifiedSummary(Template):
         self.manager = manager or VerifiedSummarizingConversationManager(**{"trigger": never, **settings})
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Start a summary, or put a finished one in the history. After an overflow, replace older turns by extracted facts."""
+        """Replace older turns of the history by a summary.
+
+        If a finished summary is available, it is installed. Otherwise, a summary is started in the background. After an
+        overflow of the context window, older turns are replaced by facts extracted by rules, without a summarizer.
+        """
         if compaction.overflow is not None:
             self.manager.fold(compaction.agent, compaction.goal)
         else:
@@ -198,16 +206,23 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _ends_turn(messages: Sequence[Message], end: int) -> bool:
-    """Return whether the messages before position ``end`` end with a complete turn."""
+    """Return whether a turn ends just before position ``end`` of a list of messages."""
     return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
 
 
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results of the messages before position ``until`` to ``most(message)`` characters per message.
+    """Truncate the tool results in the messages before position ``until``. Pinned messages stay unchanged.
 
-    With ``until_enough``, stop as soon as the history is small enough. Return the changed history, or None if nothing changed.
+    Args:
+        compaction: The history and the size to reach.
+        until: Position after the last message to truncate.
+        most: Function that returns how many characters of tool results a message may have.
+        until_enough: If true, stop as soon as the history has the size to reach.
+
+    Returns:
+        The changed history, or None if nothing changed.
     """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
@@ -287,21 +302,23 @@ class TieredCompactionConversationManager(StackedConversationManager):
     shortens older tool results further. The fourth replaces older turns by a summary. The last halves the history, but only
     after the context window has overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    Of the last 10 messages, only large tool results are truncated, unless these messages alone are too large. After three
-    failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
+    The last 10 messages stay, except that their large tool results are truncated. If these messages alone are too large, they
+    can be truncated or removed too.
+
+    After three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
 
     One manager serves one agent. The manager restores the exact history under every session manager.
 
     Args:
         stages: The stages in their order. Default: all five.
-        trigger: Share of the context window at which the history is compacted. The share is smaller if the reserves (a safety
-            margin, and room for the summary) require it. Default 0.80.
+        trigger: Share of the context window at which the history is compacted. Default 0.80. Compaction starts earlier if the
+            reserve for a safety margin and the summary requires it.
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results. Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
         log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
             texts of truncated results are read from this log.
-        trimmer: Manager that keeps the history within the window if no stage can. Its budget follows from the window. Default:
-            the trimmer of the summary stage, or an ``ImportanceWeightedConversationManager``.
+        trimmer: Manager that evicts messages if the stages cannot make the history small enough. Its budget is set from the
+            context window. Default: the trimmer of the summary stage, or an ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
@@ -360,7 +377,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager -----------------------------------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact the history if it is too large, and then run the wrapped managers."""
+        """Compact the history if it is too large, and then apply the conversation managers that this manager wraps."""
         self._compact(agent)
         super()._manage(agent)
 
@@ -410,9 +427,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the token limits of the trimmer and the summarizing manager from the model's context window.
+        """Set the token limits of the wrapped conversation managers from the model's context window, and return the limits.
 
-        Return these limits. The tokens of system prompt and tools are already subtracted.
+        The tokens of the system prompt and the tools are already subtracted.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)

@@ -26,15 +26,15 @@ MOST_CHARACTERS = 20_000_000
 
 
 class FullTextArchive:
-    """Full texts of one agent's truncated messages, stored by the short name that a truncated message shows.
+    """Full texts of one agent's truncated messages, keyed by a short name that each truncated message shows.
 
     Args:
-        log: Function that returns the untruncated messages of the conversation. None if no session keeps the messages.
+        log: Function that returns the untruncated messages of the conversation. None if no session stores the messages.
 
     Attributes:
-        log: The argument ``log``. Without a log, texts that are not in memory cannot be read.
-        is_offered: Whether the agent has the tool that reads truncated messages. If true, later agents of the
-            conversation get the tool too, because another list of tools would end the use of the provider's prompt cache.
+        log: The argument ``log``. Without a log, only texts in memory can be read.
+        is_offered: Whether the agent has been given the tool that reads these texts. Later agents of the conversation then get
+            the tool too, because a changed list of tools would invalidate the provider's prompt cache.
     """
 
     __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
@@ -47,12 +47,12 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Keep the full texts of truncated messages, and offer the agent the tool that reads them.
+        """Keep the full texts of messages that are being truncated, and give the agent the tool that reads them.
 
-        A known text is not replaced, because the message may have been truncated before.
+        If a text of the message is already in memory, it stays: ``messages`` may contain a form that was truncated before.
 
         Args:
-            agent: The agent. Without an agent, no tool is offered.
+            agent: The agent. Without an agent, no tool is given.
             messages: The messages before truncation.
             cut: The truncated messages, keyed by their position in ``messages``.
         """
@@ -67,7 +67,10 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, if these or earlier ``messages`` mention the tool."""
+        """Give an agent the tool that reads truncated messages, if needed.
+
+        The tool is needed if one of ``messages`` mentions it, or if an earlier message of the conversation did.
+        """
         if agent is None or READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)

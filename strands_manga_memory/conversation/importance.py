@@ -41,9 +41,11 @@ logger = logging.getLogger(__name__)
 class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
-    A message is scored once, and again if its content changes or if it turns out to be a reply. A scorer may be slow, but must
-    not wait for I/O. A scorer whose scores can change later has a whole number ``revision`` and increases it with each change.
-    All messages are then scored again.
+    A message is scored once. It is scored again if its content changes, or if its dialogue act is changed because it answers
+    the message before. A scorer may be slow, but must not wait for I/O.
+
+    A scorer whose scores can change later has a whole number ``revision``. When ``revision`` increases, all messages are scored
+    again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -51,8 +53,8 @@ class ImportanceScorer(Protocol):
 
         Args:
             message: The message.
-            act: Dialogue act that rules found for the message. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
-            context: The measured messages, oldest first: the history, perhaps with evicted messages that may return.
+            act: Dialogue act of the message, found by rules. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
+            context: Messages of the conversation that are being rated, oldest first. Evicted messages can be among them.
         """
 
 
@@ -159,15 +161,16 @@ def message_act(message: Message) -> str:
 class SignalWeights:
     """Weights of the signals that decide how much a message is needed.
 
-    A signal is a property of a message. Its weight changes the logarithm of the odds that the message is needed. The weight 0
-    turns a signal off. Each attribute except ``half_life`` is the weight of the signal that is described here.
+    A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is added to the logarithm of
+    the odds that the message is needed. The weight 0 turns a signal off. Each attribute except ``half_life`` is the weight of
+    the signal described here.
 
     Attributes:
-        act: Importance score of the message, minus 0.5. ``RuleScorer`` takes the importance score from the dialogue act.
+        act: Importance score of the message, minus 0.5.
         instruction: The user sets a rule for all answers.
         constraint: The user sets a condition, such as a number, a time, a place or a price.
-        service: The message is from an assistant that serves the user. The more the assistant talks about itself, the
-            smaller is the value of this signal.
+        service: The assistant wrote the message, and serves the user like a help desk. The value is from 0 to 1, and smaller
+            for an assistant that talks about itself like a companion.
         answers: The previous message asked a question.
         number: The message contains a number.
         names: Logarithm of the number of names in the message.
@@ -177,11 +180,11 @@ class SignalWeights:
         tells: The speaker talks about themselves.
         new: Logarithm of the number of words that are new in the conversation.
         recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
-        fresh_service: Recency of a message from an assistant that serves the user.
-        tool: The message is a tool call with its result, not a text.
-        fresh_tool: Recency of a tool call with its result.
-        whole_result: 1 for the part that is left out when a tool result or a long text of the user is shortened, else 0. This
-            part is rated separately from the shortened form.
+        fresh_service: The signal ``service`` multiplied by the recency.
+        tool: The message is a tool call or a tool result.
+        fresh_tool: Recency of a tool call or a tool result. 0 for other messages.
+        whole_result: A long text or tool result can be shortened. The part that the short form leaves out is rated separately,
+            and this signal is 1 for that part.
         size: Logarithm of the number of tokens.
         half_life: Number of exchanges in which recency halves, above 0.
 
@@ -232,17 +235,17 @@ _text_features = functools.lru_cache(8_192)(text_features)
 
 @dataclass(eq=False, slots=True)
 class MessageFeatures:
-    """Features of a message.
+    """Measured properties of a message, from which its importance is computed.
 
     Attributes:
         tokens: Number of tokens in the message.
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
-        traits: Features of the text alone, such as numbers and names.
-        answers: Whether the previous message asked a question. A recommendation in the form of a question does not count.
+        traits: Properties of the text alone, such as numbers and names.
+        answers: Whether the previous message asked a question, other than a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
-        takes_back: Whether the message revokes an earlier instruction.
-        condensed: Shortened message and its number of tokens. None until a shortened message is needed.
+        takes_back: Whether the user revokes an earlier instruction with this message.
+        condensed: Shortened form of the message and its number of tokens. None until the shortened form is needed.
     """
 
     tokens: int
@@ -261,8 +264,8 @@ def signals_of(features: MessageFeatures, *, service: float, age: float, weights
     A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
     Args:
-        features: Features of the message.
-        service: Degree to which the assistant is a service, not a companion, from 0 to 1. Always 0 for a user's message.
+        features: Measured properties of the message.
+        service: How much the assistant acts like a help desk (1) and not like a companion (0). Always 0 for a user's message.
         age: Number of turns that began after the turn of the message.
         weights: Weights of the signals.
     """
@@ -335,12 +338,12 @@ class Vocabulary:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
-        """Add a text to the statistics, and return its number of new words.
+        """Add a text to the word statistics of a conversation, and return the number of words that are new.
 
         Args:
             role: Role of the message.
             words: Words of the text.
-            tells: Whether the speaker talks about themselves. Only used for the assistant.
+            tells: Whether the assistant talks about itself in this text. Ignored for the user.
             tokens: Tokens of the message.
         """
         self._tokens[role] = self._tokens.get(role, 0) + tokens
@@ -356,10 +359,10 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """Degree to which the assistant is a service (1) and not a companion (0).
+        """How much the assistant acts like a help desk (1) and not like a companion (0).
 
-        Companions talk about themselves in 15 % of their messages or more, and write about as much as the user. An assistant
-        with few messages counts as a service.
+        A companion talks about itself in at least 15 % of its messages, and writes about as much as the user. In the first few
+        messages, every assistant counts as a help desk.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -369,11 +372,12 @@ class Vocabulary:
 
 
 class FeatureCache:
-    """Cache of the features of the messages in one conversation. Missing features are measured.
+    """Cache of measured properties of a conversation's messages, such as the tokens and the importance score.
 
-    Messages are measured in the order of the conversation. Token counts are cached separately, because a history within its
-    budget is not trimmed and needs only them. If the scorer fails or returns no number, the message gets a default score.
-    Only the first failure of the scorer is logged as a warning.
+    A property that is not in the cache is measured. Token counts are cached separately, because trimming needs the other
+    properties only if the history exceeds its budget.
+
+    If the scorer fails or returns no number, the message gets a default score. Only the first failure is logged as a warning.
 
     Args:
         counter: Counter for the tokens of a message.
@@ -403,7 +407,7 @@ class FeatureCache:
         return sum(map(self.tokens, messages)) + (placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0)
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the size in characters of those messages whose tokens have not been counted yet."""
+        """Return the approximate size in characters of the messages whose token counts are not in the cache."""
         size = 0
         for message in messages:
             size += 0 if _key(message) in self._tokens else size_of(message)
@@ -412,12 +416,12 @@ class FeatureCache:
     def __call__(
         self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None
     ) -> MessageFeatures:
-        """Return the features of a message.
+        """Return the measured properties of a message. They are measured if they are not in the cache.
 
         Args:
             message: The message.
-            history: Messages that the scorer gets if this message is not known yet.
-            before: Previous message and its features.
+            history: Messages of the conversation, which the scorer gets as context.
+            before: Previous message and its properties. None if there is no previous message.
         """
         key = _key(message)
         features = self._features.get(key)
@@ -429,10 +433,10 @@ class FeatureCache:
         return len(self._tokens)
 
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the features of all messages in a history.
+        """Return the measured properties of all messages in a history, in order.
 
-        Known messages are scored again if the scorer has a new ``revision``, because its scores have changed. Revoked
-        instructions become ordinary messages, with the default dialogue act and score.
+        All messages are scored again if the scorer has a new ``revision``. Instructions that the user has revoked get the
+        dialogue act and the score of ordinary messages.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []
@@ -454,7 +458,7 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the features of all messages except the given messages."""
+        """Remove the cached properties of all messages except the given messages."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
@@ -462,10 +466,10 @@ class FeatureCache:
     def _measure(
         self, message: Message, history: Sequence[Message], before: tuple[Message, MessageFeatures] | None
     ) -> MessageFeatures:
-        """Measure a message.
+        """Measure a message: its tokens, score, dialogue act, and other properties.
 
-        The dialogue act of a user's message can depend on the assistant's message before it, unless the user revokes an
-        instruction, or the assistant is a companion that chats, not a service.
+        The dialogue act of a user's message may depend on the assistant's message before it, which the user may be answering.
+        It does not if the message revokes an instruction, or if the assistant acts like a companion.
         """
         act, role = message_act(message), message["role"]
         features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)

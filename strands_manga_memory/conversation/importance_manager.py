@@ -181,7 +181,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     @property
     def records(self) -> int:
-        """Number of messages in the log of this agent's session."""
+        """Number of messages in the message log of this agent's session."""
         return self._log.length
 
     # --- Hooks ------------------------------------------------------------------------------------
@@ -202,7 +202,10 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Bind this manager to the agent, and give ids to the agent's messages. Runs before the session is restored."""
+        """Attach this manager to the agent that is being constructed, and give ids to the agent's messages.
+
+        Runs before the session is restored. If ``max_tokens`` is None, sets the budget from the model's context window.
+        """
         if not self.history.attach(event.agent):
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
@@ -211,7 +214,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Reduce the restored message log to the last saved history, and register the middleware that trims requests."""
+        """Rebuild the history from the restored message log, and register the middleware that trims requests."""
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -246,9 +249,9 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         await self.history.keep(event.agent, event.messages or [])
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Trim the messages of one request.
+        """Trim the messages of one request to the budget. The agent's history does not change.
 
-        The request may be larger than the history that the hooks have trimmed, because messages may be added after the hooks.
+        The history was trimmed before, but other code may have added messages since.
         """
         with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
             messages, added = without_added(context)
@@ -272,8 +275,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at least half of the history is evicted, and each further overflow
-                halves it again. Without an error, a quarter is evicted, or less if too many messages must stay.
+            e: The overflow error, or None. With an error, at least half of the history is evicted. Without an error, a quarter
+                is evicted, or less if too many messages must stay.
             **kwargs: Not used.
 
         Raises:
@@ -360,10 +363,12 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Event that finds the conversation manager of an agent's history, even if another object wraps the manager.
+    """Hook event that asks for the conversation manager of an agent's history.
+
+    The manager answers in its callback for the event. So it is found even if another object wraps it.
 
     Attributes:
-        found: Managers that have added themselves to this list in their callback for the event.
+        found: List to which each manager's callback appends the manager.
     """
 
     found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
@@ -379,10 +384,10 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 class StackedConversationManager(Template, ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
-    A session saves the states of this and the wrapped manager as one. The wrapped manager restores the agent's history.
+    The wrapped manager restores the agent's history. A session stores the states of both managers as one state.
 
     Attributes:
-        trimmer: The innermost wrapped manager, which is importance-weighted.
+        trimmer: The importance-weighted manager that is wrapped, directly or by another wrapped manager.
     """
 
     def __init__(
@@ -400,7 +405,7 @@ class StackedConversationManager(Template, ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether this manager's state contains the layout of the history (which messages of the log it shows).
+        """Whether the saved state of this manager contains the layout of the history (the logged messages that it shows).
 
         Session managers that store the history themselves set this value to False.
         """
@@ -435,7 +440,7 @@ class StackedConversationManager(Template, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
 
-        If the work would block an event loop for a long time, a thread does it before the invocation ends.
+        Work that would block a running event loop for long is postponed. It then runs in a thread before the invocation ends.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:

@@ -24,15 +24,17 @@ _SHARE_SAID = 8
 
 
 class LogTail:
-    """Latest messages of one conversation, untruncated and in order: those of the history, and evicted messages.
+    """Latest messages of one conversation, in order and untruncated: those in the history, and evicted ones that may return.
 
-    The log tail follows the history, but never changes it. Other code is any code except the trimmer that owns the log tail. A
-    message that other code changes in the history is replaced here too. If other code removes messages from the history or
-    inserts messages (for example a summary), messages evicted earlier never return.
+    The log tail follows the history, but never changes it. "Other code" below means any code except the trimmer, which evicts
+    and truncates messages.
+
+    If other code changes a message in the history, the new form is recorded here too. If other code removes messages from the
+    history or inserts some (such as a summary), the messages evicted before never return.
 
     Attributes:
-        settled: Tracking id of the last message at the time when other code last removed or inserted messages. Evicted messages
-            up to this message do not return. None if other code has not changed the history.
+        settled: Tracking id of the last message at the time of the latest removal or insertion by other code. Evicted messages
+            up to this message do not return. None if there was no such change.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,11 @@ class LogTail:
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Record the messages of a history, and forget evicted messages if other code has changed more than its end."""
+        """Record the messages of a history.
+
+        If messages were only appended since the last call, nothing else happens. After any other change, all evicted messages
+        are forgotten.
+        """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return
@@ -58,7 +64,12 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history, and copy the changes that other code made to known messages."""
+        """Add the new messages of a history to the log tail, and adopt changes that other code made to known messages.
+
+        Args:
+            history: The history.
+            count: Function that returns the tokens of a message.
+        """
         new: list[Message] = []
         for message in reversed(history):
             if message.get("tracking_id") in self._messages:
@@ -77,10 +88,10 @@ class LogTail:
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
-        """Add messages from the log that an earlier process evicted, and the full forms of messages that it truncated.
+        """Add messages that an earlier process evicted, read from the conversation's log.
 
-        Nothing changes if the messages in memory have another order in the log, or if the log lacks a message that is in memory
-        between two messages that the log contains.
+        Messages that an earlier process truncated are replaced by their full form. Nothing changes if the log contradicts the
+        messages in memory: it has them in another order, or it lacks a message between two that it contains.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -102,7 +113,10 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the message in memory, or ``logged`` if an earlier process truncated the message in memory."""
+        """Return the untruncated form of a message.
+
+        This is the message in memory, or ``logged`` (its form in the log) if an earlier process truncated the message.
+        """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
             return mine
@@ -110,9 +124,10 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether evicted messages may return now.
+        """Return whether the trimmer should consider evicted messages again.
 
-        They may if an eighth of the budget is free, or if new messages of that size came since ``candidates`` was last called.
+        This is the case if an eighth of the budget is free, or if messages of this size were added since ``candidates`` was
+        called.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -127,13 +142,13 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages among which the trimmer selects a new history: the history and the evicted messages in memory.
+        """Return the messages from which the trimmer selects a new history: the history and the evicted messages in memory.
 
         Args:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens. It is called if the result would be too large.
+            narrowed: Function that reduces messages to a number of tokens. It is called if there are too many candidates.
         """
         self._said = 0
         ids = {*self._window}
@@ -145,7 +160,7 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return how many of a log's latest messages to read, to select a history of ``budget`` tokens from them."""
+        """Return how many messages to read from the end of a log, to select a history of ``budget`` tokens from them."""
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod
@@ -153,9 +168,13 @@ class LogTail:
         return budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record the selected messages that now replace the history.
+        """Record that a selection of messages replaces the history.
 
-        Truncated messages among them are then not mistaken for changes by other code.
+        Truncated messages in the selection are remembered, so that they are not mistaken for changes by other code.
+
+        Args:
+            history: The history before the replacement.
+            selected: The messages that replace the history.
         """
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}

@@ -99,7 +99,16 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: LatestPassages,
     ) -> dict[RecallHit, str]:
-        """Return the best hits that fit into ``left`` tokens in addition to ``quoted``, with the text to quote from each."""
+        """Select further messages to quote, the best first, and return the text to quote from each.
+
+        Args:
+            hits: Messages that may be quoted, the best first.
+            left: Tokens that remain for quotes.
+            quoted: Messages that are quoted already, with their quoted texts.
+            asked: Search terms of the user's question.
+            shown: Texts that the request already contains. They are not quoted.
+            latest: Index of outdated passages, which are not quoted.
+        """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
         known = "\n".join([*shown, *quoted.values()])
@@ -125,7 +134,11 @@ class QuoteFormatter:
     def _quote(
         self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
     ) -> tuple[str, int]:
-        """Return the text to quote from a message (if long, the passages that fit), and the tokens of the whole quote line."""
+        """Return the text to quote from a message, and the tokens of the whole line with this quote.
+
+        Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text is empty, and the number of
+        tokens is above ``room``.
+        """
         text, size = hit.message.text, self._line_tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
@@ -164,10 +177,10 @@ class QuoteFormatter:
 
 
 class LatestPassages:
-    """Index of passages that are outdated: a later message repeats the passage with other numbers, such as a new price.
+    """Index that finds outdated passages of messages.
 
-    Outdated passages are not quoted. Passages of the user never count as outdated: "I bought volume 1" and "I bought volume 2"
-    are both true.
+    A passage is outdated if a later message repeats it with other numbers, such as a new price. Outdated passages are not
+    quoted. Passages of the user never count as outdated: "I bought volume 1" and "I bought volume 2" are both true.
 
     Args:
         hits: Messages that may be quoted.
@@ -183,7 +196,7 @@ class LatestPassages:
                 self._latest[key] = max(number, self._latest.get(key, 0))
 
     def outdates(self, hit: RecallHit, passage: str) -> bool:
-        """Return whether a later passage makes this passage of a hit outdated."""
+        """Return whether a later message repeats a passage of a message with other numbers. False for messages of the user."""
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 

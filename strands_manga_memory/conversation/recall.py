@@ -80,29 +80,29 @@ class HistoryRecall(Plugin):
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    Every message of the agent is indexed, under any conversation manager. Small talk, failed tool results, and messages that
-    the history contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    A message is quoted if it contains a content word of the question. The user's reply to a quoted question of the assistant is
+    quoted too, and so is a message that a custom retriever found by its meaning. Small talk, failed tool results, and messages
+    that the history contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
-    A message is quoted if it contains a content word of the question, if it is the user's reply to a quoted question of the
-    assistant, or if a custom retriever found it by its meaning.
+    Messages are indexed under any conversation manager, in a thread. The default index is in memory only. A message is indexed
+    after its turn, and again if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is
+    redacted after it has left the history.
 
-    Indexing and searching run in a thread. The default index is in memory only. A message is indexed after its turn, and again
-    if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is redacted after it has left the
-    history. The index is emptied if the history has no indexed message, for example after the session was deleted. One plugin
-    serves one agent.
+    The index is emptied if the history has no indexed message, for example after the session was deleted. One plugin serves one
+    agent.
 
     Args:
-        max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a quarter of the budget of the
-            agent's history, or of the default budget for its model's context window if that is smaller.
-        retriever: Retriever that is searched in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
+        max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a quarter of the history's
+            budget.
+        retriever: Search engine that is used in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
             that both find come first. None: BM25 alone.
-        history: Function that returns the messages from before this process started, oldest first: plain messages, or records
-            with ``message`` and ``at`` (its time), such as ``TieredSessionManager.records``. It is called in a thread at the
-            first question, and again after the index was emptied. None: after a restart only the restored history is known.
+        history: Function that returns the messages from before this process started, oldest first. Each is a plain message, or
+            a record with ``message`` and ``at`` (its time), such as those of ``TieredSessionManager.records``. It is called in
+            a thread at the first question, and again after the index was emptied. None: after a restart only the restored
+            history is known.
         counter: Token counter. Default: the counter of the conversation managers.
         offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
-        clock: Function that returns the time of a new message, in seconds since the epoch. Messages from ``history`` have the
-            time of their record.
+        clock: Function that returns the time of a new message, in seconds since the epoch.
 
     Raises:
         ValueError: ``max_tokens`` is not a positive whole number, or another argument has the wrong type. From the agent's
@@ -228,17 +228,17 @@ class HistoryRecall(Plugin):
 
 
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
-    """Return the messages that fit a question, the best first.
+    """Search an archive for the messages that fit a question, and return them with the best first.
 
-    The archive is searched twice: with the question, then with the question followed by the texts of the best messages of the
-    first search. A message gets a higher score if its neighbours in the conversation fit well.
+    The archive is searched twice: with the question, then with the question followed by the texts of the best messages found.
+    Neighbours of a good message in the conversation get a higher score.
 
-    A message is returned if it shares a content word with the question, if it is the user's reply to a question of the
-    assistant that shares such a word, if it is the user's correction of their message before that shares such a word, or if the
-    retriever of ``archive`` found it by its meaning. Field names of tool results do not count. A number of up to three digits
-    counts only if the question has no other content words.
+    A message is returned in each of these cases:
 
-    A question of the assistant comes before the user's reply.
+    - The message shares a content word with the question. Field names of tool results do not count.
+    - It is the user's reply to such a question of the assistant. The question is then returned before the reply.
+    - It is the user's correction of such a message of the user.
+    - The retriever of ``archive`` found it by its meaning.
 
     Args:
         archive: The archive to search.
@@ -270,10 +270,11 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search again with the words of the best messages of the first search.
+    """Search an archive a second time, with the question and the texts of the best messages of the first search.
 
-    Return two maps with message numbers as keys: the summed scores of both searches, and the messages. The messages are all
-    that were found, and the neighbours of the best of them in the conversation.
+    Returns:
+        Two dictionaries keyed by message number. The first has the summed scores of both searches. The second has all messages
+        that were found, and the neighbours of the best of them in the conversation.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -291,7 +292,13 @@ def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a question of the assistant whose number is in ``related``."""
+    """Return whether a message is the user's reply to a relevant question of the assistant, just before it.
+
+    Args:
+        number: Number of the message in the conversation.
+        found: Messages that were found, keyed by number.
+        related: Numbers of the messages that share a content word with the searched question.
+    """
     before = found.get(number - 1)
     return (
         before is not None
@@ -302,10 +309,14 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
-    """Return the numbers of the user's corrections of messages in ``related``, mapped to the numbers of those messages.
+    """Return the user's corrections as a dictionary: number of the correcting message to number of the corrected message.
 
-    A correction is about the last message with a number that it repeats ("13,870, not 14,720"), or else about the user's
-    message before it.
+    A correction belongs to the last message with a number that it repeats ("13,870, not 14,720"). Without such a message, it
+    belongs to the user's message before it.
+
+    Args:
+        found: Messages that were found, keyed by number.
+        related: Numbers of the messages that share a content word with the searched question. Only these can be corrected.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     numbers = {number: set(_LONG_NUMBER.findall(found[number].text)) for number in users if number in related}
@@ -321,7 +332,10 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 def _questions_first(
     hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
 ) -> list[RecallHit]:
-    """Return the ranked messages, with each reply's question before the reply. A missing question is added."""
+    """Return the found messages in their order, but with each question of the assistant before the user's reply to it.
+
+    If the search did not return the question, the question is added.
+    """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -340,7 +354,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of messages, increased by the scores of neighbouring messages."""
+    """Return the scores of messages. A part of each score is added to the neighbouring messages in the conversation."""
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:

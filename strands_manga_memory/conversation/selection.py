@@ -45,20 +45,22 @@ _LEAST_READABLE = 24
 
 @dataclass(frozen=True)
 class SelectionBudget:
-    """Limits of a selection.
+    """Limits for selecting the messages that stay in a history.
 
     Attributes:
-        tokens: Most tokens.
+        tokens: Most tokens of the selected messages.
         turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
         bands: Lowest scores of the importance levels.
         may_truncate: Whether messages may be truncated or shortened.
         weights: Weights of the signals (properties of a message) that decide how much the message is needed.
-        service: Degree to which the assistant is a service, from 0 (a companion) to 1. Old messages of a service count less.
-        fill_to: Tokens up to which optional messages are kept. None: ``tokens``.
+        service: How much the assistant acts like a help desk (1) and not like a companion (0). Old messages of a help desk
+            count less.
+        fill_to: Optional messages are added only up to this number of tokens. None: ``tokens``. All messages are optional,
+            except those that always stay.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of later turns for which the selection should last. Messages are rated as if they were older by
-            this many turns.
+        lasting_turns: Number of later turns that the selection should serve. Messages are rated as if they were older by this
+            many turns.
     """
 
     tokens: int
@@ -74,16 +76,16 @@ class SelectionBudget:
 
     @property
     def most(self) -> int:
-        """Tokens up to which optional messages are kept. All messages are optional, except those that always stay."""
+        """Most tokens of a history after optional messages were added. Messages that always stay may exceed this number."""
         return self.tokens if self.fill_to is None else min(self.tokens, self.fill_to)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Result of a selection.
+    """Result of selecting the messages that stay in a history.
 
     Attributes:
-        kept: Messages that stay, keyed by position and in order. Truncated messages are in their new form.
+        kept: Messages that stay, keyed by their position in the history. Truncated messages are in their truncated form.
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
         tokens: Tokens of the messages that stay, and of the placeholder messages that a request needs between them.
@@ -110,14 +112,15 @@ def select(
     first_turn: Collection[str],
     count: Callable[[Message], int],
 ) -> Selection:
-    """Select the messages of a history that stay.
+    """Select the messages of a history that stay within a token budget.
 
-    The selection exceeds the budget only if messages that must not be truncated exceed it: pinned messages, reasoning, tool
-    calls without results, and with ``budget.spares_request`` the user's message of the current turn.
+    Some messages must not be truncated: pinned messages, reasoning, and tool calls without results. With
+    ``budget.spares_request``, neither is the user's message of the current turn. The result exceeds the budget only if these
+    messages do.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
-        features: Features of each message.
+        features: Measured properties of each message.
         budget: Limits of the selection.
         first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
         count: Function that returns the tokens of a message.
@@ -165,16 +168,17 @@ def select(
 
 
 class _Unit(NamedTuple):
-    """Messages that stay together or are evicted together.
+    """Messages that stay together in the history or are evicted together.
 
     A unit is one text message, one pair of a tool call and its result, or all other tool messages of a turn.
 
     Attributes:
         positions: Positions of the messages in the history.
-        turn: Index of the turn of the messages.
+        turn: Number of the turn of the messages, counted from 0.
         is_cycle: Whether the messages are a tool call with its result.
         tokens: Tokens of all messages of the unit.
-        band: Importance of the messages, at least ``MIDDLE`` for a tool call and result or a reply to a question.
+        band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result and for an answer to a
+            question.
     """
 
     positions: tuple[int, ...]
@@ -220,14 +224,16 @@ def is_pinned(message: Message) -> bool:
 def _required(
     messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str], *, spares_request: bool
 ) -> tuple[dict[int, str], frozenset[int]]:
-    """Return the messages that always stay, and the positions of those that must not be truncated.
+    """Return the messages that always stay, and the positions of the messages that must not be truncated.
 
-    Of several messages with one id, only the earliest belongs to the first turn. The later messages are copies that a caller
-    has sent again. A pinned message must not be truncated, nor a tool call in the last message, because the tool may be about
-    to run with the call's input. With ``spares_request``, the user's message of the current turn must not be truncated either.
+    The first turn, the current turn and pinned messages stay. If a caller sends messages of the first turn again, the copies do
+    not belong to the first turn.
+
+    Pinned messages must not be truncated. Neither must a tool call in the last message, because the tool may be about to run.
+    With ``spares_request``, the same holds for the user's message of the current turn.
 
     Returns:
-        The reason why each message stays, keyed by position, and the locked positions.
+        The reason why each message stays, keyed by position, and the positions of messages that must not be truncated.
     """
     missing = set(first_turn)
     first: set[int] = set()
@@ -257,12 +263,12 @@ def _required(
 
 
 class _Demand(NamedTuple):
-    """Tokens of the optional messages, that is, of all messages except those that always stay.
+    """Tokens that the optional messages of a history would need. Messages that always stay are not optional.
 
     Attributes:
-        high: Tokens of messages of the high importance level.
-        middle: Tokens of messages of the middle importance level.
-        user: Tokens of messages of the user, of any importance level.
+        high: Tokens of the optional messages of high importance.
+        middle: Tokens of the optional messages of middle importance.
+        user: Tokens of the user's optional messages, of any importance.
     """
 
     high: int
@@ -288,25 +294,28 @@ def _make_room(
     most: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that always stay until they fit the budget.
+    """Truncate the messages that always stay in a history until they fit the budget.
 
-    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are truncated
-    even if they fit the budget, to make room for important optional messages (``demand``). Each of the following steps is
-    taken only while it is needed:
+    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are truncated even
+    if they fit, to make room for important optional messages. Further steps follow while the messages exceed the budget:
 
-    1. Truncate tool results, the answer that ended the current turn, and texts of the first turn.
-    2. Remove the oldest tool calls of the current turn.
+    1. Truncate texts of the first turn.
+    2. Remove the oldest tool calls of the current turn, with their results.
     3. Replace media by short texts.
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    Optional messages may fill the history up to ``most`` tokens, which is at most ``budget``. Of these, ``headroom`` tokens are
-    only for the user's message of the current turn.
+    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5 is left out.
 
-    Up to half of the other tokens is freed for optional messages: as much as those of high importance need, and up to a quarter
-    for those of middle importance. If the messages that always stay have at most ``most`` tokens at first, this quarter is also
-    limited to the tokens of the user's optional messages. Pinned messages are never truncated. If pinned messages alone exceed
-    the budget, the other messages keep a readable size.
+    Args:
+        truncator: The messages that always stay.
+        required: Reason why each of these messages stays, keyed by position.
+        cycles: Positions of each tool call of the current turn with its result.
+        demand: Tokens that the optional messages would need. At most half of ``most - headroom`` is freed for them, and at most
+            a quarter for those of middle importance.
+        budget: Most tokens of the messages that always stay.
+        most: Most tokens of the history with optional messages. At most ``budget``.
+        headroom: Part of ``most`` that only the user's message of the current turn may use.
     """
     was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
@@ -348,17 +357,18 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate of a selection: a full unit, a shortened unit, or the rest of a shortened unit.
+    """Candidate for the selection of optional messages.
 
-    A unit is a group of messages that stay together or are evicted together. The rest is the part that was left out.
+    The candidate is a group of messages that are evicted together. A group whose last message can be shortened gives two
+    candidates: the group with the short form, and the rest, which restores the full form.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
-        turn: Index of the turn of the messages.
-        condensed: Shortened form of the unit's last message. None for a full unit or a rest.
-        needs: Shortened unit to which this rest belongs. None if the candidate is no rest.
+        turn: Number of the turn of the messages, counted from 0.
+        condensed: Short form of the group's last message. None for a rest.
+        needs: For a rest, the candidate with the short form. None for other candidates.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -379,9 +389,10 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return the candidates for the given units of messages, the highest rank first.
+    """Return the candidates for the selection of optional messages, the highest rank first.
 
-    A unit that can be shortened has two candidates: the shortened unit, and the rest, with which the unit is full again.
+    Each group of messages that are evicted together is a candidate. If its last message can be shortened, there are two: the
+    group with the short form, and the rest that the short form leaves out.
     """
     items: list[_Item] = []
     for unit in units:
@@ -409,10 +420,15 @@ def _items(
 
 
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
-    """Select candidates by rank as long as they fit, and return them in this order.
+    """Select candidates (groups of messages) by rank as long as they fit, and return them in this order.
 
-    The rest of a shortened unit is selected only with the shortened unit. ``opened`` contains the indices of the turns with
-    selected messages.
+    Args:
+        items: The candidates, the highest rank first. The part that a shortened message leaves out is selected only with the
+            shortened message.
+        room: Most tokens to add.
+        opened: Numbers of the turns that have selected messages. Updated in place.
+        most_turns: Most turns. None: no limit.
+        reasons: Reasons of the outcomes. Updated in place for candidates over the limit of turns.
     """
     taken: list[_Item] = []
     for item in items:

@@ -66,7 +66,10 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the manager's hooks, and hooks that restore, apply and save it. The agent does not call the manager."""
+        """Register the hooks of the conversation manager, and the hooks that restore, apply and save it.
+
+        The agent does not do this itself, because it does not know the conversation manager.
+        """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
         self.policy.register_hooks(agent.hooks)
@@ -101,8 +104,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the state of the conversation manager after the session was restored.
 
-        If the session has restored its whole log, the messages that the manager had removed are removed again. If the session
-        has restored only the agent's history, no message is removed.
+        If the session has restored the whole message log, earlier removed messages are removed again. If the session has
+        restored only the history, no message is removed.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

@@ -38,18 +38,16 @@ Strategy = Literal["background", "async", "inline"]
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
-    """Conditions for a summary, and the number of recent turns that stay unsummarized.
-
-    The trimmer is the conversation manager that evicts messages when the history is over its budget.
+    """Sizes of a history at which old turns are replaced by a summary, and the number of recent turns that stay.
 
     Attributes:
-        tokens: Tokens of history at which older turns are summarized. None: nearly twice the trimmer's budget, at most half the
-            context window of the agent's model. Default 8,000.
+        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly twice the budget after a
+            summary, at most half the context window of the agent's model.
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
-        on_warning: Function that is called with the tokens of the history and of the trigger when the history comes near the
-            trigger.
+        on_warning: Function that is called when the history reaches 75 % of ``tokens``. Its arguments are the tokens of the
+            history, and the tokens at which a summary is due.
 
     Raises:
         ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is not a function.
@@ -107,13 +105,14 @@ class SummarySchedule:
 
 @dataclass(frozen=True)
 class SummarySpan:
-    """A history divided into old turns and recent turns.
+    """A history divided into old turns, which a summary may replace, and recent turns.
 
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
-        old: Messages of the old turns, including those that show the summary. The last message of ``fresh``, if any, is last.
-        fresh: Messages of old turns that no summary covers yet. Pinned turns, which stay whole, are covered only once, too.
-        recent: Messages of the other turns, which are not summarized.
+        old: Messages of the old turns, including those that show the summary.
+        fresh: Those messages of the old turns that no summary covers yet. Pinned turns are covered once, although they stay in
+            the history.
+        recent: Messages of the recent turns.
     """
 
     summary: Summary | None
@@ -127,9 +126,9 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return the same history, divided after the message with the id ``last``.
+        """Return the same history, divided after the message with the id ``last`` into old and recent messages.
 
-        None if the message is already in a summary, belongs to a recent turn, or is not in the history.
+        None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no summary covers yet).
         """
         history = (*self.old, *self.recent)
         ids = [message.get("tracking_id") for message in history]
@@ -142,7 +141,7 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the id and the fingerprint of each message."""
+    """Return the tracking id and the content hash of each message, by which later changes of a message are noticed."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -157,7 +156,10 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history after the last message before position ``split`` that needs a summary, or at ``split`` if none does.
+    """Divide a history into old messages and recent messages.
+
+    The division is after the last message before position ``split`` that no summary covers. If there is no such message, it is
+    at ``split``.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -187,7 +189,10 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return the circuit breaker of a summarizer. It opens for ``seconds`` seconds after three failures in a row."""
+    """Return a circuit breaker for calls of a summarizer.
+
+    After three failures in a row, it blocks calls for ``seconds`` seconds.
+    """
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
@@ -249,13 +254,14 @@ class CoveredRange:
 
 @dataclass(frozen=True, eq=False)
 class SharedRun:
-    """A summary run, with the messages that its summary replaces.
+    """A summary that is being written in the background for a conversation, with the messages that it will replace.
 
     Attributes:
         run: The background run that writes the summary.
-        key: Conversation, messages and settings of the run. Every agent of the process finds the run by its key.
-        marks: Ids and fingerprints of the messages that the summary replaces.
-        asked: Whether the run asks a summarizer. If not, the run extracts facts by rules.
+        key: Ids of the first and last message, and settings of the summary. Other agents of the process find the run by its
+            key.
+        marks: Ids and content hashes of the messages that the summary replaces.
+        asked: Whether a summarizer writes the summary. If not, the summary consists of facts that rules extract.
     """
 
     run: Run[Summary]
@@ -312,13 +318,14 @@ class SummaryStats:
 
 
 class SummaryJobs:
-    """Starts the summary runs of a conversation, and returns finished summaries.
+    """Writes summaries of a conversation in the background, and returns the finished summaries.
 
-    A run belongs to the conversation: the next agent of the conversation in this process continues it. The agent's
-    ``aux_model`` writes the summaries if there is no summarizer.
+    A background run belongs to the conversation: the conversation's next agent in this process continues it. Without a
+    summarizer, the agent's ``aux_model`` writes the summaries.
 
     Attributes:
-        covered: Range of messages of the current run, which another agent or process may have started. None if there is no run.
+        covered: Range of the messages that the current run summarizes. Another agent or process may have started the run. None
+            if there is no run.
     """
 
     def __init__(
@@ -336,28 +343,31 @@ class SummaryJobs:
         self.covered: CoveredRange | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Continue the run that an earlier agent object of this conversation started in this process."""
+        """Find the summary run that an earlier agent of this conversation started in this process, and continue with it."""
         if not self.is_writing:
             self._pending = None
             if self.covered is not None:
                 self._pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether a run of another process was started at least ``seconds`` seconds ago."""
+        """Return whether another process started a summary at least ``seconds`` seconds ago that is not in the history yet."""
         return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
 
     @property
     def is_writing(self) -> bool:
-        """Whether a run is active, or a finished summary has not been used yet."""
+        """Whether a summary is being written, or is finished and has not been fetched with ``take``."""
         return self._pending is not None and not self._pending.run.is_lost
 
     @property
     def is_done(self) -> bool:
-        """Whether the current run has ended, with a summary or an error, and its result has not been taken yet."""
+        """Whether the current summary run has ended, with a summary or an error, and has not been fetched with ``take``."""
         return self._pending is not None and self._pending.run.is_done
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
-        """Start a run that summarizes the messages before the recent turns, or join a run of this process for them."""
+        """Start to summarize the old turns of a history in the background.
+
+        If another agent of this process is already summarizing the same messages, its run is used.
+        """
         replaced = marks(span.old)
         first, last = str(replaced[0][0]), str(replaced[-1][0])
         self.covered = CoveredRange(first, last, time.time())
@@ -379,7 +389,10 @@ class SummaryJobs:
         _shared_runs.append(self._pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
-        """Return the summary of an ended run, and the messages it replaces. None if no run has ended, or if the run failed."""
+        """Return a finished summary, and the ids and content hashes of the messages it replaces.
+
+        None if no summary run has ended, or if the run failed.
+        """
         pending = self._pending
         if pending is None or not pending.run.is_done:
             return None
@@ -399,20 +412,20 @@ class SummaryJobs:
         return summary, pending.marks
 
     def forget(self) -> None:
-        """Discard the current run, because the history was replaced."""
+        """Discard the summary that is being written, because the messages it covers are no longer in the history."""
         if self._pending is not None:
             _discard_run(self._pending)
         self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait up to ``seconds`` seconds for the current run, without blocking the event loop."""
+        """Wait at most ``seconds`` seconds for the summary that is being written, without blocking the event loop."""
         if self._pending is not None and not self._pending.run.is_done:
             self._stats.waits += 1
             if not await self._pending.run.wait(seconds):
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Block up to ``seconds`` seconds until the current run has ended. Return whether it has ended."""
+        """Block at most ``seconds`` seconds until no summary is being written. Return whether that is so."""
         return self._pending is None or self._pending.run.is_lost or self._pending.run.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:

@@ -79,19 +79,17 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Conversation manager that replaces old turns by a verified summary, and keeps the last turns whole.
 
-    Once the history reaches the trigger, a summary run begins after the response. The run reads the old turns in its own
-    thread. Its summary replaces these turns before the next model call, if they have not changed. A model call waits for the
-    summary only if the history exceeds the hard limit.
+    When the history reaches a trigger size, a summary of the old turns is written in the background. It replaces these turns
+    before a later model call, if they have not changed. A model call waits for the summary only if the history exceeds a second
+    limit, ``hard_tokens``.
 
-    Every fact of the summarized turns is either in the checked text of the summary or written below it as a plain fact. Facts
-    are preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
+    The summary contains every fact of the summarized turns, either in its text or in a list below the text. Facts are
+    preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
 
-    A draft of the text is rejected if it refuses, instructs or invents, or if it is empty or too long. After three runs without
-    a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of facts only, and the trimmer
-    selects messages by importance. If the summarized turns are back in the history because another process saved first, the
-    summary replaces them again.
+    The text is checked. A draft is rejected if it refuses, instructs or invents, or if it is empty or too long. After three
+    summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of facts only.
 
-    One manager serves one agent. The manager restores the exact history under every session manager, as its trimmer does.
+    One manager serves one agent. The manager restores the exact history under every session manager.
 
     Args:
         trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
@@ -101,12 +99,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         schedule: Rules for waiting for a summary. Default: summaries are written in the background.
         slots: Extractor of the facts that a summary must contain. Default: rules in English and Japanese.
         types: Entity types that are verified. Default: those of a book shop.
-        trimmer: Manager that trims the history when there is nothing to summarize. Its budget is the budget after a summary.
-            Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or the trigger if that is less. A budget that
-            follows the model's context window is limited to as many tokens.
+        trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the budget of the history after
+            a summary. Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if that is
+            less. A budget that follows the model's context window is limited to the same number.
         log: Function that returns all raw messages of the conversation, as a session stores them: ``session_manager.history``.
-            Old summary text is rewritten from these messages. Without a log, turns are read from the history, and the oldest
-            sentences of a full summary text are removed. Their facts are then written below the text.
+            Old summary text is rewritten from these messages. Without a log, the oldest sentences of a full summary text are
+            removed, and their facts are listed below the text.
         cache: Cache that keeps drafts for 24 hours, by content. Default: no cache.
         clock: Function that returns monotonic seconds.
         proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
@@ -183,7 +181,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks that install summaries, the hooks of the trimmer, and a check for an unreadable summary."""
+        """Register the hooks that install summaries, and those of the manager that evicts messages.
+
+        Another hook reads the restored summary, so that the agent's constructor raises an error for an unreadable summary.
+        """
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
@@ -217,10 +218,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         await self._make_room(event.agent, [])
 
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Install a finished summary, so that the history has room for the messages ``coming``.
+        """Install a finished summary before a model call or before new messages.
 
-        If the history with these messages exceeds ``hard_tokens``, the summary is awaited first. If the history still exceeds
-        ``hard_tokens``, older turns are replaced by facts that are extracted from them without a model.
+        If the history exceeds ``hard_tokens``, the summary is waited for first. If the history still exceeds this limit, older
+        turns are replaced by facts that rules extract. ``coming`` are messages that will be added next; they count as history.
         """
         await self._history.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
@@ -303,10 +304,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Installation of summaries ------------------------------------------------------------------------------------------
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
-        """Start a summary run if a summary is due and no run is active.
+        """Start to write a summary if one is due and none is being written.
 
-        If a run of another process has no result after ``patience`` seconds, the run is repeated here for the same messages,
-        with the cached drafts of the other process. With ``is_wanted``, a summary is due at any size of the history.
+        Args:
+            agent: The agent.
+            is_wanted: If true, a summary is due at any size of the history.
+            patience: Seconds to wait for a summary that another process is writing. Then, the same messages are summarized
+                here.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -347,7 +351,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
 
-        A save by another process can restore turns that were replaced before. The latest summary then replaces them again.
+        If a save by another process has brought the summarized turns back, the latest summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -367,7 +371,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                     logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
-        """Return whether the history begins with the messages that a summary replaces, and none is of a recent turn."""
+        """Return whether a summary may replace the beginning of the history.
+
+        It may if the history begins with the unchanged messages that the summary covers, and if none of them is in a recent
+        turn.
+        """
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
             len(replaced) <= len(split_history(history, self.keep_recent_turns).old)
@@ -384,10 +392,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace everything before the recent turns by facts that are extracted from it without a model.
+        """Replace all turns before the recent turns by facts that rules extract from them, without a model.
 
-        The history should have at most ``budget`` tokens afterwards. With ``only_fresh``, it changes only if it has older turns
-        without a summary. Without ``only_fresh``, it changes only if it becomes smaller.
+        Without turns to replace, or if the history would not become smaller, nothing changes. Errors are logged, not raised.
+
+        Args:
+            agent: The agent. Its list of messages is changed in place.
+            budget: Tokens that the history should have at most. The list of facts is limited accordingly.
+            only_fresh: If true, the turns are replaced only if some of them have no summary yet, but then even if the history
+                becomes larger.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -404,9 +417,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> tuple[list[Message], list[Message]]:
-        """Return the summary and kept messages that replace those before position ``split``, and the evicted messages.
+        """Return the messages that replace the beginning of the history, and the evicted messages.
 
-        The history should have at most ``room`` tokens afterwards.
+        The replacing messages show the summary, followed by the messages of pinned turns.
+
+        Args:
+            summary: The summary.
+            history: The history.
+            split: Number of messages to replace.
+            room: Tokens that the history should have at most afterwards.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         stays = pinned_positions(covered)
@@ -425,7 +444,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Inspection -----------------------------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
-        """Return the summary at the beginning of the history. None if there is none.
+        """Return the summary that the agent's history contains. None if there is none.
 
         Raises:
             CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -476,7 +495,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Install a finished summary, then start a summary of the older turns if no run is active."""
+        """Install a finished summary, then start to summarize the older turns, at any size of the history.
+
+        Nothing is started if a summary is being written already.
+        """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 

@@ -36,14 +36,13 @@ PART = "part"
 
 @dataclass(frozen=True)
 class Segment:
-    """Summary text about a sequence of consecutive turns.
+    """Part of a summary: text about a sequence of consecutive turns.
 
     Attributes:
         text: The text. Empty if no usable text was written.
         first: ``tracking_id`` of the first summarized message.
         last: ``tracking_id`` of the last summarized message.
-        level: Number of times that the segment was merged with its neighbours. The text of a merged segment is written from the
-            original turns.
+        level: Number of times that the segment was merged with neighbouring segments.
     """
 
     text: str
@@ -58,13 +57,13 @@ class Summary:
 
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
-        slots: Facts that must not be lost, the oldest first. Each fact has the ``tracking_id`` of its source.
+        slots: Facts that the summary must contain, the oldest first. Each fact has the ``tracking_id`` of its source message.
         turns: Number of summarized turns.
         version: Number of this summary among the summaries of the conversation, from 1.
         attempts: Number of requests to the summarizer for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
         tokens: Tokens spent on all summaries of the conversation.
-        kept: ``tracking_id`` of each summarized message that stayed in the history, because its turn was pinned.
+        kept: ``tracking_id`` of each message that is summarized but stays in the history, because its turn is pinned.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -178,16 +177,21 @@ def render_summary(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> list[Message]:
-    """Render a summary as messages of alternating roles for the model.
+    """Render a summary as messages for the model: one or two user messages, each acknowledged by the assistant.
 
-    Facts that are not in the summary text are written as plain facts: the latest below the text, with at most
-    ``summary_tokens`` tokens for text and facts together, and earlier facts in a separate message before the summary, with at
-    most ``facts_tokens`` tokens. The assistant acknowledges each message.
+    The last user message contains the summary text. Facts that the text does not mention are listed below it: the latest that
+    fit. Earlier facts are listed in a user message before the summary.
 
-    If there is no room for all facts, facts are left out in this order: tasks, findings, statements of little content,
-    outcomes, promises, open questions. Identifiers, decisions, preferences and corrections are left out last. Of one kind, the
-    oldest facts are left out first. The summary record keeps up to ``summary_tokens + facts_tokens`` tokens of the facts that
-    are left out, for later rendering.
+    If there is no room for all facts, some are left out. Tasks, findings and minor statements are left out first. Identifiers,
+    decisions, preferences and corrections are left out last. Of one kind, the oldest are left out first. Omitted facts stay in
+    the summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
+
+    Args:
+        summary: The summary.
+        summary_tokens: Most tokens of the summary text and the facts below it.
+        facts_tokens: Most tokens of the message with earlier facts.
+        count: Function that returns the tokens of a text.
+        types: Types of entities that are recognized in the text.
     """
     written = summary.text
     prose = SearchableText(written, types)
@@ -216,7 +220,10 @@ def render_summary(
 
 
 def _synthesized(text: str, record: Summary | None = None) -> list[Message]:
-    """Return the message that shows a text, and its acknowledgement. The record is stored in the first message."""
+    """Return two messages: a user message with the given text, and the assistant's acknowledgement.
+
+    If ``record`` is given, the metadata of the first message contain this summary.
+    """
     return [_message("user", text, record.to_state() if record else PART), _message("assistant", ACKNOWLEDGED, PART)]
 
 

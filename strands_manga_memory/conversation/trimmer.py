@@ -1,4 +1,4 @@
-"""Trimmer that keeps the history of one agent within its budget."""
+"""Trimmer, which evicts and truncates messages of one agent's history to keep the history within its token budget."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Trimmer:
     """Evicts and truncates messages of one agent's history, and restores evicted messages.
 
     Attributes:
-        limits: Limits of the history.
+        limits: Limits of the history, in tokens and turns.
         archive: Full texts of truncated messages.
         features: Cache of the messages' token counts, importance scores and other measured properties.
         bands: Lowest scores of the importance levels.
@@ -128,7 +128,7 @@ class Trimmer:
     # --- The agent --------------------------------------------------------------------------------
 
     def attach(self, agent: Agent) -> bool:
-        """Attach an agent, with a weak reference. Return False if an agent was attached before, which then stays attached."""
+        """Attach the trimmer to an agent. Return False if the trimmer already belongs to an agent, and change nothing then."""
         is_first = self._agent is None
         if is_first:
             self._agent = weakref.ref(agent)
@@ -139,16 +139,17 @@ class Trimmer:
 
         Args:
             messages: The history.
-            settled: Tracking id of a message. Evicted messages up to this one are never restored. None: all may be restored.
+            settled: Tracking id of a message. Messages up to this one are never restored after eviction. None: all may be
+                restored.
         """
         ensure_ids(messages)
         self._tail.notice(messages)
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the id of the message up to which evicted messages must not be restored. None if all may be restored.
+        """Return the tracking id of the last message that must not be restored after eviction. None if all may be restored.
 
-        Other code may have removed messages up to this one from the history on purpose.
+        Messages before it must not be restored either, because other code may have removed them on purpose.
         """
         self._tail.notice(messages)
         return self._tail.settled
@@ -171,18 +172,19 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, that may be added to a limit for the user's latest message.
+        """Return the tokens, as the model counts, by which the user's latest message raises a token limit.
 
-        They are the message's tokens above half of the limit, as far as the model's context window has room for them.
+        These are the message's tokens above half of the limit, as far as the model's context window has room for them. 0 if the
+        message is not larger than this half.
         """
         tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether messages with ``tokens`` tokens in all must be trimmed.
+        """Return whether messages must be trimmed. ``tokens`` is the number of their tokens.
 
-        Messages over the token limit or the turn limit must be trimmed. If there is a low-water mark, messages must also be
-        trimmed at the beginning of a turn when the tool results of the previous turn are large.
+        Messages over the token limit or the turn limit must be trimmed. If trimming makes room for several turns, large tool
+        results of the previous turn also require trimming at the beginning of a turn.
         """
         limits = self.limits
         most = limits.full_tokens
@@ -202,11 +204,11 @@ class Trimmer:
     # --- Selections -------------------------------------------------------------------------------
 
     def select(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Selection:
-        """Select the messages that stay within the budget.
+        """Select the messages that stay within the history's budget. The history does not change.
 
         Args:
             messages: The messages to select from.
-            beside: Tokens of the budget that are reserved for other content.
+            beside: Tokens of the budget that the selection must leave free.
             trim_to: Most tokens of the selection, as the model counts. Only a large message of the user and messages that
                 always stay, such as pinned messages, may exceed this number. None: the whole budget.
         """
@@ -222,7 +224,10 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request within the budget, in a form that providers accept, and the tokens of this form."""
+        """Return the messages of a request within the budget, in a form that providers accept, and the tokens of this form.
+
+        The agent's history does not change.
+        """
         total = self.features.total
         history = for_model(messages)
         tokens = total(history)
@@ -237,9 +242,10 @@ class Trimmer:
         return history, tokens
 
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
-        """Select messages, and remember the ids of the messages of the first turn.
+        """Select messages that stay within a number of tokens.
 
-        After trimming, messages of later turns could seem to belong to the first turn.
+        The messages of the first turn are remembered by id. Otherwise, after eviction, later messages could be mistaken for
+        them.
         """
         if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
@@ -256,11 +262,14 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Run ``work`` and return its result, in a thread if work on ``messages`` could block the event loop for long."""
+        """Call ``work`` and return its result. Use a thread if trimming ``messages`` could block the event loop for long."""
         return await asyncio.to_thread(work) if self._is_long(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether work on messages, with ``beside`` further tokens, would block a running event loop for long."""
+        """Return whether trimming messages in this thread would block a running event loop for long.
+
+        ``beside`` is a number of tokens that count towards the budget in addition to the messages.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -268,7 +277,10 @@ class Trimmer:
         return self._is_long(messages, beside)
 
     def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether trimming messages may take about a second, or must read the log."""
+        """Return whether trimming messages may take about a second, or must read the session's log.
+
+        ``beside`` is a number of tokens that count towards the budget in addition to the messages.
+        """
         if self.features.uncounted_size(messages) > _LARGE:
             return True
         try:
@@ -279,17 +291,17 @@ class Trimmer:
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
-        """Trim the history if it has changed since it last fitted the budget.
+        """Trim an agent's history to its budget. Does nothing if the history has not changed since it last fitted the budget.
 
-        The messages ``coming`` are about to be added to the history and count towards the budget.
+        ``coming`` are messages that will be added to the history next. They count towards the budget.
         """
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim the history in this thread. If that would block an event loop, leave it to the end of the invocation.
+        """Trim an agent's history to its budget in this thread. Does nothing if that would block a running event loop for long.
 
-        At the end of a turn, room for the next request is made as well, so that the next request needs no selection of its own.
+        At the end of a turn, the history is trimmed a little further, so that the user's next message usually fits.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and not self.limits.has_low_mark:
@@ -298,7 +310,12 @@ class Trimmer:
             self._trim(agent, room=room)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
-        """Evict messages until the history has at most three quarters of its tokens, or half after a context window overflow.
+        """Make the history smaller because the model's context window is full or almost full.
+
+        Args:
+            agent: The agent. Its list of messages is changed in place.
+            e: The overflow error, or None. With an error, at most half of the tokens stay. Without an error, at most three
+                quarters stay, unless messages that always stay need more.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
@@ -322,9 +339,9 @@ class Trimmer:
         logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, selection.tokens)
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return which of ``messages`` and of the last 1,000 evicted messages are kept, truncated or evicted, and why.
+        """Return the outcome of each message (kept, truncated or evicted) with its reason, in the order of the conversation.
 
-        The list is in the order of the conversation.
+        The result covers ``messages`` and the last 1,000 evicted messages.
         """
         outcomes = {at: "shortened" if is_truncated(message) else "kept" for at, message in enumerate(messages)}
         kept = self._describe(messages, outcomes, self.select(messages).reasons)
@@ -376,9 +393,12 @@ class Trimmer:
                 self.on_evict(said)
 
     def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
-        """Evict and truncate messages until the history fits the budget.
+        """Evict and truncate messages until the history fits the budget. Errors are logged, not raised.
 
-        The messages ``coming`` and ``room`` further tokens count towards the budget.
+        Args:
+            agent: The agent. Its list of messages is changed in place.
+            coming: Messages that will be added to the history next. They count towards the budget.
+            room: Tokens of the budget to leave free.
         """
         with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
             history = agent.messages[:]
@@ -398,11 +418,18 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], room: int
     ) -> tuple[Selection, list[Message]]:
-        """Select from the history and evicted messages. Return the selection, and the candidates from which it was made.
+        """Select the messages of a new history from the current history and, if it is time for that, from evicted messages.
 
-        If a full history is trimmed below its budget (to a low-water mark), recently evicted messages are always candidates.
-        Otherwise, they are candidates only after many new messages, or if the history would leave much of the budget unused.
-        The messages ``coming`` and ``room`` further tokens count towards the budget.
+        Evicted messages are considered after many new messages, or if the history would leave much of the budget unused. If
+        each trimming makes room for several turns, they are always considered.
+
+        Args:
+            history: The current history.
+            coming: Messages that will be added to the history next. They count towards the budget.
+            room: Tokens of the budget to leave free.
+
+        Returns:
+            The selection, and the messages from which it was made (without ``coming``).
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)
@@ -421,9 +448,9 @@ class Trimmer:
         return self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)), candidates
 
     def _restore_tail(self) -> None:
-        """Read evicted messages of earlier processes from the log, once.
+        """Read messages that an earlier process evicted from the session's log, at most once.
 
-        A restored agent then selects from the same messages as before.
+        A restored agent then selects from the same messages as before the restart.
         """
         read, self.recent_log = self.recent_log, None
         if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
@@ -432,7 +459,11 @@ class Trimmer:
             self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
-        """Replace the agent's history by a selection in one step. Messages that were added to the history meanwhile stay."""
+        """Replace the agent's history by a selection in one step.
+
+        Messages that other code has appended to the history meanwhile stay. If other code has changed the history in another
+        way, the selection is discarded.
+        """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
             problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
@@ -463,9 +494,16 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[Message], list[int]]:
-    """Return the new history, the messages that left it or were truncated, and the evicted messages' positions in candidates.
+    """Apply a selection to a history.
 
-    Messages that do not change are the same objects as before.
+    Args:
+        history: The history before the selection.
+        selection: Messages that stay, keyed by position in ``candidates``.
+        candidates: Messages from which the selection was made.
+
+    Returns:
+        The new history, the messages that left the history or were truncated, and the positions of evicted messages in
+        ``candidates``. Messages that do not change are the same objects as before.
     """
     is_same = same_objects(candidates, history)  # messages may have equal ids, so a copy must not stand for another
     shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
@@ -490,9 +528,9 @@ def _window(
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the first turn's messages, up to its answer. Empty while there is no second turn.
+    """Return the tracking ids of the messages in the first turn, up to its final answer. Empty if there is only one turn.
 
-    In a trimmed history, answers of later turns may follow the answer of the first turn.
+    Later messages are not included: after eviction, answers of other turns may follow the answer of the first turn.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []
