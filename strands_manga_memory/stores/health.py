@@ -24,14 +24,14 @@ _LONGEST_WAIT = 5.0
 class TierHealth:
     """Availability of a storage tier, for one conversation or for all conversations of a process.
 
-    After a failure, one attempt at a time is allowed. The first attempt comes after 0.1 s. Each further attempt comes after
-    twice the previous wait, at most 5 s, until an attempt succeeds. Until then the failure is logged only once, with its cause.
-    If the store refused the request, the log also contains a remedy.
+    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is 0.1 s at first. It doubles
+    after each failed attempt, up to 5 s, and ends when an attempt succeeds. The first failure of an outage is logged with its
+    cause, and with a remedy if the store refused a request. Later failures with the same cause are not logged.
 
     Args:
         tier: Name of the tier in logs. Without a name, no log is written.
-        whole: Health of the whole tier, if this object is the health of one conversation. Failures that concern the whole tier
-            are counted there.
+        whole: Health of the tier for all conversations, if this object is for one conversation. Failures that do not concern a
+            single record are counted in ``whole``.
         clock: Monotonic seconds.
     """
 
@@ -45,7 +45,10 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the state after a fork, with a new lock because a thread of the parent process may hold the old lock."""
+        """Reset the recorded failures of a tier in a forked process.
+
+        The lock is replaced too, because a thread of the parent process may hold it.
+        """
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0
@@ -60,37 +63,34 @@ class TierHealth:
 
     @property
     def error(self) -> str:
-        """Cause of the outage of the tier, empty while the tier is up.
-
-        For a ``StoreRefusedError``, it is the reason and the remedy. For other errors, see ``cause_of``.
-        """
+        """Cause of the outage of a tier, as returned by ``cause_of``; empty while the tier is up."""
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
     def failures(self) -> int:
-        """Number of missing answers and refusals of the tier since the start of the process."""
+        """Number of calls that the tier refused or did not answer, since the start of the process."""
         return self._failures + (0 if self._whole is None else self._whole.failures)
 
     @property
     def wait(self) -> float:
-        """Seconds until the next attempt is allowed."""
+        """Seconds until the next attempt to use the tier is allowed."""
         contention = min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
         whole = 0.0 if self._whole is None else self._whole.wait
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may use the tier now. While the tier is down, only one caller at a time may."""
+        """Return whether the caller may use the tier now. While the tier is down, only one caller at a time may use it."""
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
         return self._breaker.try_acquire() is not None
 
     def failed(self, error: Exception | None = None, *, since: float | None = None) -> None:
-        """Count a failure of the tier or a missed deadline.
+        """Count a failed call of the tier, or a call that has missed its deadline.
 
         Args:
-            error: The raised error; None for a missed deadline. An error that concerns one record or request does not count as
-                a failure of the whole tier.
-            since: Start time of a request that is still unanswered. If the tier succeeded since then, nothing is counted.
+            error: The raised error; None for a missed deadline. An error that concerns only one record is not counted as a
+                failure for all conversations.
+            since: Start time of a call that is still unanswered. If another call has succeeded since then, nothing is counted.
         """
         if self._whole is not None and not _is_of_one_record(error):
             self._whole.failed(error, since=since)
@@ -114,7 +114,7 @@ class TierHealth:
             logger.warning("tier=<%s>, reason=<%s> | the store fails: %s", self._tier, reason or "answer", self._error)
 
     def succeeded(self) -> None:
-        """Count a successful use of the tier."""
+        """Record a successful call of the tier, which ends an outage."""
         if self._whole is not None:
             self._whole.succeeded()
         with self._lock:
@@ -127,7 +127,7 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier. Return its result, or None if the tier is down or the function fails."""
+        """Call a function that uses the tier, and return its result. Return None if the tier is down or the call fails."""
         if not self.may_try():
             return None
         try:
@@ -140,15 +140,16 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Count a write conflict with other writers. Until the next success, each conflict makes ``wait`` longer."""
+        """Record that another writer changed the data first. Until the next success, each such conflict increases ``wait``."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    A ``StoreRefusedError`` gives its reason and remedy. A ``StoreUnavailableError`` gives its text, except its subclass
-    ``OvertakenError``. All other errors give only the types of the error and its cause, because texts may quote a record.
+    For a ``StoreRefusedError``, the cause is its reason and remedy. For a ``StoreUnavailableError``, it is the error's text.
+    For an ``OvertakenError`` and all other errors, it is only the names of the error types, because the texts may quote a
+    record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"

@@ -51,10 +51,10 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Expected epoch and version; None if there must be no conversation, or only a tombstone (record of a deletion)
-            with an epoch below ``epoch``.
+        expect: Expected epoch and version. None if the conversation must not exist. A tombstone (record of a deletion) with an
+            epoch below ``epoch`` is then allowed.
         epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the conversation.
-        version: Version after the write, from :func:`new_version`. If this version is stored already, an earlier attempt
+        version: Version after the write, from :func:`new_version`. If the store already has this version, an earlier attempt
             succeeded.
         fields: Fields to set. Names match ``[a-z0-9._]+``.
         removed: Fields to remove, disjoint from ``fields``.
@@ -110,8 +110,8 @@ class HotStore(Protocol):
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation with the requested fields and all messages of its window (current history), in one request.
 
-        After its logical expiry or deletion, a conversation is returned as long as the store keeps it or its tombstone. None if
-        the store has neither.
+        A conversation that is over is still returned while the store keeps it. A deleted conversation is returned as its
+        tombstone (record of the deletion). The result is None if the store has neither.
 
         Args:
             conversation: Name of the conversation.
@@ -120,13 +120,18 @@ class HotStore(Protocol):
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields that exist, without renewing the TTL."""
+        """Return the requested fields of a conversation, without those that do not exist. The TTL is not renewed."""
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation and renew its TTL, if its epoch and version are as expected, in one atomic step."""
+        """Write fields of a conversation in one atomic step, and renew its TTL. Return the outcome.
+
+        Nothing is written if the stored epoch (number of ends and deletions) or version differs from the expected one.
+        """
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation, even a damaged one, by a tombstone, and return the tombstone's epoch.
+        """Replace a conversation by a tombstone (record of its deletion), and return the tombstone's epoch.
+
+        The epoch of a conversation grows at each end or deletion. A damaged conversation can be replaced too.
 
         Args:
             conversation: Name of the conversation.
@@ -135,18 +140,29 @@ class HotStore(Protocol):
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` active or closing conversations after their logical expiry."""
+        """Yield the names of at most ``limit`` conversations that have expired but are still stored.
+
+        Conversations that a sweeper is finalizing are included. Deleted conversations are not.
+        """
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an active conversation after its logical expiry as closing, and return its record without fields.
+        """Claim an expired conversation, so that only the caller finalizes it. Set its state to ``CLOSING``.
 
-        The caller may then finalize the conversation. Returns None if the conversation cannot be claimed. A closing
-        conversation whose claim is older than ``lease`` seconds can be claimed again. With ``expired_only=False``, an active
-        conversation is claimed even before its expiry.
+        Args:
+            conversation: Name of the conversation.
+            lease: Seconds after which another caller may claim a conversation that is still ``CLOSING``.
+            expired_only: Whether an active conversation must have expired. False: it can be claimed at any time.
+
+        Returns:
+            Record of the conversation, without fields. None if the conversation cannot be claimed.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation if its epoch and version equal ``expect``. Return whether it was removed."""
+        """Remove a conversation in the state ``CLOSING``, and return True.
+
+        Return False, and remove nothing, if the state is another one or if ``expect`` differs from the stored epoch and
+        version.
+        """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
         """Acquire or extend the advisory lease of a conversation, or return False if another owner holds the lease."""
@@ -158,17 +174,18 @@ class HotStore(Protocol):
         """Return the value stored under ``name``, or None if there is none or it has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value, which belongs to no conversation, for ``ttl`` seconds. It replaces an earlier value."""
+        """Store a value under a name for ``ttl`` seconds. It replaces the earlier value, and belongs to no conversation."""
 
     def close(self) -> None:
         """Close the connections. The store remains usable and opens new ones."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the names of the fields with the messages of a window, in order.
+    """Return the names of the stored fields that contain the messages of a window, in the order of the messages.
 
-    ``window`` is the stored list of messages, such as ``b"5,x2"`` (see ``WINDOW_FIELD``). Field ``m5`` holds message 5 of the
-    log. Field ``x2`` holds body 2, a message that differs from the log or is missing from the log.
+    A window is the list of messages in an agent's current history, stored as in ``b"5,x2"``. The number 5 means message 5 of
+    the log, which is in the field ``m5``. The name ``x2`` means the field ``x2``, which contains a message that differs from
+    the log or is missing from it.
 
     Raises:
         CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.

@@ -92,7 +92,14 @@ _PAGE = 64
 
 
 class PlannedWrite(NamedTuple):
-    """Validated write of a SQL table, with the serialized record; None for a delete or a check."""
+    """Validated put, delete or check for a table in a SQL database.
+
+    Attributes:
+        key: Key of the record.
+        when: Condition on the stored record. None for no condition.
+        data: Serialized record of a put. None for a delete or a check.
+        is_check: Whether the write only checks the condition.
+    """
 
     key: Key
     when: Condition | None
@@ -112,19 +119,19 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes and return True, or none and return False if a condition is not met."""
+        """Execute all writes in one transaction and return True. If a condition is not met, execute none and return False."""
         raise NotImplementedError
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
+        """Execute a SELECT statement with the given values, and return the rows."""
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a text to the value of a column, such that the values sort in the same order."""
+        """Convert a part of a record's key to the value that its SQL column stores. The order of values is preserved."""
         return value
 
     def _text(self, column: Any) -> str:
-        """Convert the value of a column back to a text."""
+        """Convert the stored value of a key's SQL column back to a string."""
         return str(column)
 
     def _name(self) -> str:
@@ -162,7 +169,11 @@ class SQLTable:
     def _rows(
         self, partition: str, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
     ) -> Iterator[Item]:
-        """Yield the records of a query. ``start`` reads the first page, ``resume`` a page after the last sort value."""
+        """Yield the records of a partition, read in pages of at most 64.
+
+        The SQL statement ``start`` reads the first page. The statement ``resume`` reads each further page, which begins after
+        the sort value of the last record. ``wanted`` has the names of the attributes to return; None for all.
+        """
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
@@ -178,7 +189,10 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
-        """Return the last write of each record, sorted by key: the order in which all processes lock the records."""
+        """Validate writes and serialize their records. Return the last write of each record, sorted by key.
+
+        All processes lock records in this order, which prevents deadlocks.
+        """
         planned = {}
         for write in writes:
             data = None if write.item is None else dump(normal(write.item))
@@ -187,7 +201,7 @@ class SQLTable:
         return [planned[key] for key in sorted(planned)]
 
     def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
-        """Return whether the stored records meet the conditions of all writes."""
+        """Return whether the stored records meet the conditions of all planned writes."""
         for write in planned:
             data = stored.get(write.key)
             item = None if write.when is None or data is None else loaded(data, write.key, self.schema)
@@ -196,7 +210,10 @@ class SQLTable:
         return True
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
+        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+
+        A missing record is no error.
+        """
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:

@@ -53,7 +53,7 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.
-        StoreUnavailableError: No node of the cluster is available.
+        StoreUnavailableError: The URL names a Redis cluster, and none of its nodes is available.
     """
     if not isinstance(given, str):
         return given if given is None else with_method("hot", given, "load(conversation)", "a HotStore or its URL")
@@ -62,16 +62,17 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the table of user memories, or None, and a list for the caller's report of stores that were not read.
+    """Return the table of user memories, and a list with the reason if an existing table may have been missed.
 
-    If a table may exist that was not found, the list contains one text with the reason. Otherwise it is empty.
-
-    Without a given table, the table is searched in the file or service of the durable tier, in which
-    ``MangaMemory.open(memories=True)`` creates the table. It is not found if it has a custom name or cannot be read.
+    If no table is given, the default table in the file or service of the durable tier is used. This is the table that
+    ``MangaMemory.open(memories=True)`` creates. A table with another name is not found.
 
     Args:
-        memories: The table. False: there is no table. None: the table is not specified.
+        memories: The table. False: there is no table. None: search for the default table.
         durable: The durable tier.
+
+    Returns:
+        The table, or None without a table; and the list, which is empty if no table was missed.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.
@@ -96,10 +97,10 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the table of user memories in the file or service of the durable tier, and whether its name is certain.
+    """Return the default table of user memories in the file or service of the durable tier, which may not exist.
 
-    The name is uncertain if the durable tier is a DynamoDB table with a custom name. The table may not exist yet. For a durable
-    tier of an unknown type, return None and False.
+    The second value is False if the memory table may have another name. This is so if the durable tier is a DynamoDB table with
+    a custom name. For a durable tier of an unknown type, return None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable

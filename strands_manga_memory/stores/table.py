@@ -27,7 +27,8 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    ``sort`` is empty for another application's DynamoDB table without a sort key, from which only single records can be read.
+    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports only reads of single
+    records.
     """
 
     name: str
@@ -56,9 +57,12 @@ USER_MEMORY = TableSchema(
 class Condition:
     """Condition of a write, checked in the same atomic step as the write.
 
-    An absent record meets the condition if ``absent`` is true. An existing record meets the condition if every attribute of
-    ``equals`` has the given value, and every attribute of ``below`` is a number below the given value. Without ``equals`` and
-    ``below``, no existing record meets the condition.
+    If ``equals`` and ``below`` are empty, no existing record meets the condition.
+
+    Attributes:
+        absent: Whether a missing record meets the condition.
+        equals: Values that an existing record must have, keyed by attribute name.
+        below: Limits of numbers in an existing record, keyed by attribute name. Each number must be below its limit.
     """
 
     absent: bool = False
@@ -66,7 +70,7 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a record, or its absence (None), meets the condition."""
+        """Return whether a stored record meets the condition of a write. ``item`` is None if there is no record."""
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -82,10 +86,15 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """One write of a transaction: a put has an ``item``, a delete a ``key``, and a check a ``key`` and ``is_check``.
+    """One write of a transaction, which is executed only if the conditions of all its writes are met.
 
-    Puts and deletes may have a condition. A check must have a condition, and does not change the record. The transaction is
-    executed only if all conditions are met.
+    A put replaces a record, and a delete removes a record. A check changes nothing, but has a condition.
+
+    Attributes:
+        item: New record of a put. None for a delete or a check.
+        key: Key of a delete or a check. None for a put.
+        when: Condition on the stored record. None for no condition.
+        is_check: Whether the write is a check.
     """
 
     item: Item | None = None
@@ -114,20 +123,23 @@ class Table(Protocol):
         """Return the existing records, keyed by their keys, in as few requests as the store allows."""
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if ``when`` is not met.
+        """Write a whole record, or return False if the stored record does not meet the condition ``when``.
 
         Args:
             item: The record.
-            when: Condition on the stored record.
+            when: Condition on the stored record. None for no condition.
             scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False is faster:
                 replaced data may stay until the next delete or write with ``scrub``.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
+        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+
+        A missing record is no error.
+        """
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, in any order. A write may be executed more than once."""
+        """Write and delete many records without conditions, in any order. Retries may execute a write more than once."""
 
     def query(
         self,

@@ -239,11 +239,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the name to which the codec binds a value."""
+        """Return the storage key of a value's version. An encoded value can be read only with the same storage key."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the records of the keys that begin with ``prefix``."""
+        """Yield the main record of each stored key that begins with ``prefix``. The record contains the key and its version."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
         return (item for item in found if str(item["key"]).startswith(prefix))
@@ -254,13 +254,13 @@ class TieredStorage(Storage):
         self._table.batch_write(puts=[{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
     def _joined(self, item: Item) -> bytes | None:
-        """Return the stored bytes of a large value, or None if a part is missing."""
+        """Read all parts of a large value from the durable tier. Return the encoded value, or None if a part is missing."""
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the parts of all versions of a key that sort before the text ``before``."""
+        """Delete the stored parts of a large value, in all versions that sort before the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
             delete_rows(self._table, rows)
@@ -268,7 +268,10 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
-        """Return a large value from the hot tier, or None."""
+        """Return a large value from the hot tier.
+
+        None if the hot tier does not have the value, is down, or has a damaged copy.
+        """
         place = self._place(item)
         sealed = self._use_hot(lambda hot: hot.get_value(place))
         try:
@@ -278,7 +281,7 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a value in the hot tier, unless its record contains the value, or the value is too large."""
+        """Store a large value in the hot tier. Values over the size limit, and small values, are not stored."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 

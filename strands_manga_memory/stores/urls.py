@@ -29,12 +29,16 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     """Return the table that a URL names. The table is opened at its first use. A missing table is not created.
 
+    The URL has one of three forms:
+
+    - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. A ``#`` in the path is written ``%23``.
+    - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. Each part is optional. By default, the
+      table's name is that of ``schema``, and region and endpoint come from the AWS configuration of the process.
+    - PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name
+      is that of ``schema``.
+
     Args:
-        url: One of three forms. SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path`` (``%23`` is ``#``).
-            DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``, where each part is optional: the
-            default name is that of ``schema``, region and endpoint come from the AWS configuration of the process.
-            PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``; the table's
-            name is that of ``schema``.
+        url: The URL.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
@@ -53,11 +57,13 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table, or None if ``users``, the setting ``users_url``, is None or ``"none"``.
+    """Return the URL of the memory table that the setting ``users_url`` means, or None without a memory table.
 
-    If ``users`` is ``"true"``, the memory table is in the file or service of the durable tier. The result is then ``durable``;
-    for DynamoDB, without the name of the durable table. The memory table's name comes from its schema. Any other value of
-    ``users`` is the URL itself, and is returned unchanged.
+    Args:
+        users: Value of the setting. ``true``: the memory table is in the file or service of the durable tier. ``none`` or None:
+            there is no memory table. Any other value is the URL itself.
+        durable: URL of the durable tier. For ``true``, the result is this URL, in DynamoDB without the name of the durable
+            table.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -148,7 +154,7 @@ def _postgres(url: str, schema: TableSchema) -> Table:
 
 
 def _from(lowest: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from ``lowest``."""
+    """Return a function that parses a whole number, and raises ``ValueError`` for a number below ``lowest``."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < lowest:
@@ -242,7 +248,7 @@ def _address(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
-    """Split a URL into its parts and arguments. ``accepted`` lists the accepted forms, for errors."""
+    """Split the URL of a store into its parts and query arguments. ``accepted`` lists the allowed forms, for the error text."""
     try:
         parts = split_url(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))

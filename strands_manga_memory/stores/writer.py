@@ -40,18 +40,18 @@ def _always() -> bool:
 class Writer:
     """Queue of background work, such as writes to the stores, that runs in threads.
 
-    Work of the same key runs in order. Work of different keys runs at the same time. At most ``threads`` daemon threads exist.
-    Threads start on demand, and end after 10 s without work.
+    A piece of work is a function with a key, such as the id of a conversation. Work of the same key runs in order. Work of
+    different keys runs at the same time. Threads start on demand, and end after 10 s without work.
 
-    Each piece of work can name a function ``is_needed``. At interpreter exit, pending work that is still needed runs in the
-    exiting thread for at most 5 s. SIGKILL, an unhandled SIGTERM and ``os._exit`` skip this work. After a fork, the child
-    starts without threads and work.
+    Work that calls the durable tier is submitted as ``slow``. It runs in at most ``threads - 2`` threads (but at least one), so
+    that a slow table does not delay other work.
 
-    ``slow`` work calls the durable tier. At most ``threads - 2`` threads run such work, so that a slow table does not delay
-    other work.
+    At interpreter exit, the exiting thread runs pending work for at most 5 s. Work can have a function ``is_needed``, which
+    returns False if the exit need not wait for the work. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose pending work.
+    After a fork, the child process starts without threads and work.
 
     Args:
-        threads: Maximum number of threads. Default 8.
+        threads: Maximum number of threads, which are daemon threads. Default 8.
         clock: Monotonic seconds, for delayed work.
 
     Attributes:
@@ -84,10 +84,17 @@ class Writer:
     def submit(
         self, key: Hashable, work: Callable[[], _T], *, slow: bool = False, is_needed: Callable[[], bool] = _always
     ) -> Future[_T]:
-        """Run a function on a thread, after all earlier work of the same key.
+        """Queue a function that a background thread calls after all earlier functions with the same key.
 
-        ``slow`` is True for work that may take long, such as a call of the durable tier; at most ``threads - 2`` threads run
-        such work, but at least one. :meth:`drain` does not wait for work whose ``is_needed`` returns False.
+        Args:
+            key: Key of the work. Functions with the same key run in the order of submission.
+            work: The function.
+            slow: Whether the function may take long, such as a call of the durable tier. At most ``threads - 2`` threads, but
+                at least one, run such functions.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: it waits.
+
+        Returns:
+            Future of the function's result. The future cannot be cancelled.
         """
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
@@ -97,7 +104,7 @@ class Writer:
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Submit a function after ``delay`` seconds. It replaces delayed work of the same key."""
+        """Submit a function after ``delay`` seconds, in place of any function that still waits with the same key."""
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
@@ -112,9 +119,10 @@ class Writer:
             self._timer_of.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run pending work, and delayed work without its delay, until ``is_needed`` returns False for all remaining work.
+        """Run the queued background work now, including delayed work, until no needed work is left.
 
-        The calling thread runs work in addition to the writer's threads.
+        The calling thread runs work too, in addition to the background threads. Work is needed if its function ``is_needed``
+        returns True. Work that delays itself again during the call waits for its new time.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.
@@ -151,7 +159,7 @@ class Writer:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
     def _enqueue(self, key: Hashable, job: _Job) -> None:
-        """Add work to the queue of its key."""
+        """Append background work to the queue of its key."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.append(job)
@@ -161,16 +169,16 @@ class Writer:
             self._line_up(key)
 
     def _line_up(self, key: Hashable) -> None:
-        """List a key whose queue has work that a thread may run now."""
+        """Add a key to the list of keys whose next work a thread may start."""
         (self._slow_ready if self._queues[key][0].slow else self._ready).append(key)
 
     @property
     def _takeable(self) -> int:
-        """Number of pieces of work that may run now."""
+        """Number of pieces of background work that threads may start now."""
         return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
 
     def _wake(self) -> None:
-        """Let an idle thread look for work, or start a thread if there are too few idle ones."""
+        """Notify an idle thread of new work, or start a thread if fewer threads are idle than are needed."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
         if self._idle < max(1, self._takeable) and self._threads < self._most_threads:
             self._threads += 1
@@ -179,7 +187,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Queue the delayed work that is due at the time ``due``."""
+        """Move delayed work that is due at or before the time ``due`` to the queues."""
         while self._timers and self._timers[0][0] <= due:
             _, number, key, job = heapq.heappop(self._timers)
             if self._timer_of.get(key) == number:
@@ -187,7 +195,7 @@ class Writer:
                 self._enqueue(key, job)
 
     def _take(self) -> tuple[Hashable, _Job]:
-        """Take the next work that may run now, and mark its key as active."""
+        """Remove the next piece of work from its queue, and record that work of its key is running."""
         key = (self._ready or self._slow_ready).popleft()
         queue = self._queues[key]
         job = queue.popleft()
@@ -198,7 +206,10 @@ class Writer:
         return key, job
 
     def _run(self, key: Hashable, job: _Job) -> None:
-        """Run work, set the result of its future, and let the next work of its key run."""
+        """Run a piece of background work, and store its result in its future.
+
+        Then allow the next work of the same key to start.
+        """
         work, future, slow, _ = job
         del job
         try:
@@ -222,7 +233,7 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Run work in a thread until there is none for 10 s."""
+        """Main loop of a background thread: run queued work until there has been none for 10 s."""
         while True:
             with self._changed:
                 self._promote_timers(self._clock())

@@ -133,12 +133,18 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if ``when`` is not met. ``scrub`` has no effect."""
+        """Write a whole record, or return False if the stored record does not meet the condition ``when``.
+
+        ``scrub`` has no effect.
+        """
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if ``when`` is not met. An absent record is no error."""
+        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+
+        A missing record is no error.
+        """
         request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
         return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
 

@@ -126,7 +126,7 @@ def may_pass(error: StoreError) -> bool:
 
 
 def _answered(error: ClientError, what: str) -> StoreError:
-    """Convert an error that DynamoDB returned. ``what`` is the message."""
+    """Convert an error response of DynamoDB to an error of this package with the message ``what``."""
     code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)

@@ -26,7 +26,10 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return a write condition as request arguments; empty for None. ``partition``, a key's name, tests if a record exists."""
+    """Return the request arguments that express the condition of a write; empty for no condition.
+
+    ``partition`` is the name of the partition key, which exists in every record.
+    """
     if when is None:
         return {}
     names: dict[str, str] = {}
@@ -61,7 +64,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a value from Python to DynamoDB's format. Raises the errors of ``attributes_of``."""
+    """Convert a Python value to DynamoDB's format. Raises the errors of ``attributes_of``."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):

@@ -39,7 +39,7 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
-        """Return the conversation as read at the time ``now``, with the given fields."""
+        """Return the conversation as a ``HotRecord`` with the given fields. Its ``expires_in`` counts from the time ``now``."""
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -54,7 +54,7 @@ class _Conversation:
 
 @dataclass(frozen=True)
 class _Value:
-    """Content of a value, or owner of a lease, with the time at which it is removed."""
+    """Stored value, or the owner of a lease, with the time at which it expires."""
 
     content: Any
     gone_at: float
@@ -68,9 +68,8 @@ class InMemoryHotStore:
 
     The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
 
-    At its logical expiry, a conversation ends, but it stays readable for ``grace`` seconds. It is then removed at its next use,
-    or when the number of stored objects has doubled since the last clean-up. The store therefore holds at most about twice the
-    readable objects.
+    At its logical expiry, a conversation ends, but it stays readable for ``grace`` seconds. Later it is removed at its next
+    use, or by a clean-up. A clean-up runs whenever the number of stored objects has doubled since the last one.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -113,13 +112,13 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields that exist. See ``HotStore.read``."""
+        """Return the requested fields of a conversation, without those that do not exist. See ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation if its epoch and version are as expected. See ``HotStore.write``."""
+        """Write fields of a conversation, unless another writer changed it first. See ``HotStore.write``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -145,7 +144,7 @@ class InMemoryHotStore:
         return status
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone. See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone (record of its deletion). See ``HotStore.put_tombstone``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -167,7 +166,7 @@ class InMemoryHotStore:
         yield from names[:limit]
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired conversation as closing. See ``HotStore.claim``."""
+        """Claim an expired conversation, so that only the caller finalizes it. See ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -180,7 +179,7 @@ class InMemoryHotStore:
         return kept.record(now)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and finalized. See ``HotStore.drop``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
@@ -226,7 +225,7 @@ class InMemoryHotStore:
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
-        """Return an object by its name, or None if it is missing or expired. An expired object is removed."""
+        """Return a stored object by its name, or None if it is missing or has expired. Remove an expired object."""
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -234,7 +233,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired objects if the number of objects has doubled since the last clean-up."""
+        """Remove expired conversations, leases and values if the number of all these has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -245,7 +244,7 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Return the status of a write to the stored conversation, or to none."""
+    """Return the status that a conditional write to the stored conversation has. ``kept`` is None if none is stored."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     if kept.state == DELETED:

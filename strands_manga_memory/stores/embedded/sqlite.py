@@ -79,7 +79,7 @@ class SQLiteTable(SQLTable):
         return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if ``when`` is not met. ``Table.put`` describes the arguments."""
+        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
         if when != ABSENT:
             return self._write([Write(item=item, when=when)], scrub=scrub)
         [write] = self._planned([Write(item=item)])

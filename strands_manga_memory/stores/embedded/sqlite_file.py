@@ -82,13 +82,16 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to one thread, opened if necessary. If deleted data is left in the write-ahead log, remove it.
+        """Lend the connection to the calling thread for a ``with`` block. Open the connection first if necessary.
+
+        If an earlier attempt to remove deleted data from the write-ahead log failed, it is repeated first.
 
         Args:
             create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
 
         Raises:
-            StoreError: The file is missing and not created, cannot be used, was deleted or replaced, or other threads use it.
+            StoreError: The file cannot be used, was deleted or replaced, or is used by other threads for too long. With
+                ``create`` False, also if the file is missing.
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
@@ -111,7 +114,7 @@ class SQLiteFile:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a new connection, after a check of the file's version and the removal of deleted data from its log."""
+        """Open the SQLite file, check its version, remove deleted data from its write-ahead log, and return the connection."""
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -189,7 +192,7 @@ class SQLiteFile:
                 connection.execute("ROLLBACK")
 
     def _begin(self, connection: sqlite3.Connection, *, can_wait: bool) -> bool:
-        """Begin a transaction, or return False if another process writes and the caller can wait."""
+        """Begin a write transaction and return True. Return False if another process writes and ``can_wait`` is true."""
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -229,9 +232,10 @@ class SQLiteFile:
             connection.close()
 
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which contains deleted and replaced data. Wait up to ``wait`` seconds for its readers.
+        """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
-        If the log stays in use, the next ``connected`` or ``close`` tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they still read it then, the next
+        ``connected`` or ``close`` tries again.
         """
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)

@@ -67,7 +67,10 @@ class Codec:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` if unencrypted values are rejected. ``place`` is the storage key of such a value."""
+        """Raise ``CorruptRecordError`` if this codec rejects unencrypted values.
+
+        ``place`` is the storage key of the unencrypted value, for the message.
+        """
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
@@ -172,9 +175,10 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert an error of the ``with`` block, which parses a record, to ``CorruptRecordError``.
+    """Convert parsing errors in a ``with`` block to ``CorruptRecordError``, because the parsed record is damaged.
 
-    Errors that malformed records do not cause, and errors of this package, are not converted.
+    Converted are errors that malformed data cause, such as ``KeyError`` and ``ValueError``. All other errors, and errors of
+    this package, are raised unchanged.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.

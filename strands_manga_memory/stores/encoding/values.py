@@ -1,7 +1,8 @@
 """Serialization of values that JSON cannot represent or that are nested too deeply for JSON, as a list of nodes.
 
-JSON is read and written recursively, so the stack limits its depth. A list of nodes has few levels, regardless of the value.
-Every written value can therefore be read.
+A node is a short JSON list or value that stores one part of the value. Nodes refer to each other by their positions in the
+list. A list of nodes is therefore never deeply nested, and can always be read. Nested JSON is read and written recursively, so
+the size of the stack limits its depth.
 """
 
 from __future__ import annotations
@@ -97,13 +98,16 @@ _HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def nodes_of(value: Any) -> list[Any]:
-    """Return a value as a list of nodes.
+    """Convert a value to a list of nodes, from which ``value_of`` restores the value.
 
-    The last node is the whole value. Nodes of items come before the node of their container. A string, number, boolean or
-    None is its own node. A value of another type without items, such as a date, is ``[type, text]``. A container with only
-    JSON values is ``["json", value]``, and its items have no nodes of their own. Any other container is ``[type, index,
-    index, ...]``, with the positions of its items' nodes in the list. For a dict, the indexes alternate between keys and
-    values.
+    A node stores one part of the value. Items come before their container. The last node is the whole value. These are the
+    nodes:
+
+    - A string, number, boolean or None is its own node.
+    - A value such as a date or bytes is ``[type, text]``.
+    - A container that JSON can represent is ``["json", value]``. Its items have no nodes of their own.
+    - Any other container is ``[type, index, index, ...]``, with the positions of its items' nodes in the list. For a dict, the
+      indexes alternate between keys and values.
 
     Raises:
         ValueError: The value contains itself.
@@ -113,7 +117,10 @@ def nodes_of(value: Any) -> list[Any]:
     work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
 
     def entered(item: Any) -> bool:
-        """Append the node of a finished item, or open a container and return True."""
+        """Append the node of an item and return False.
+
+        A container whose items get nodes of their own is put on the work list instead, and the result is True.
+        """
         name = _holder_of(item)
         if not name or is_json(item):
             nodes.append(["json", item] if name else _leaf(item))
@@ -172,7 +179,10 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder in the list of restored values for a value that is already in a container. A second container is an error."""
+    """Placeholder that ``value_of`` puts in place of a restored value that is already an item of a container.
+
+    A value that is an item of two containers is an error.
+    """
 
 
 def _holder_of(item: Any) -> str:
@@ -190,7 +200,10 @@ def _items(holder: Any) -> Iterator[Any]:
 
 
 def _hashable(item: Any) -> Any:
-    """Return a dict key or set item, or its text if it or a part of it would be restored as a dict, list or set."""
+    """Return a dict key or set item that stays hashable after it is stored and restored.
+
+    An item that is or contains a dict, list or set is converted to text. Other items are returned unchanged.
+    """
     level = [item]
     while level:
         names = set(map(_holder_of, level))
@@ -201,7 +214,7 @@ def _hashable(item: Any) -> Any:
 
 
 def _leaf(item: Any) -> Any:
-    """Return the node of a value without items."""
+    """Return the stored form of a value that is not a container. A value of an unknown type is stored as its text."""
     if item is None or isinstance(item, bool):
         return item
     if isinstance(item, float):
@@ -224,7 +237,7 @@ def _written(item: Any) -> str:
 
 
 def _comes_back(name: str, text: str) -> bool:
-    """Return whether a parser of ``_OPENED`` restores a text exactly."""
+    """Return whether the parser for the type ``name`` restores a value from its text without a change."""
     # a subclass may write a text that its base type cannot parse
     try:
         return _written(_OPENED[name](text)) == text

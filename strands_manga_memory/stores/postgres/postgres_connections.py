@@ -41,7 +41,10 @@ class Connection(psycopg.Connection[Any]):
 
     @classmethod
     def connect(cls, conninfo: str = "", *, owner: weakref.ref[Connections], **options: Any) -> Any:  # type: ignore[override]
-        """Connect to the server. A failure is also reported to ``owner``, because the pool reports it to nobody."""
+        """Connect to the PostgreSQL server. After a failure, also store the error in ``owner``, the pool's ``Connections``.
+
+        The pool does not report a failed attempt to the threads that wait for a connection.
+        """
         try:
             return super().connect(conninfo, **options)
         except psycopg.Error as error:
@@ -50,7 +53,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a psycopg operation (a generator that waits for the server). Default ``timeout``: the connection's deadline."""
+        """Run a database operation until it ends or ``timeout`` seconds have passed. Default: the connection's deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -61,10 +64,10 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def is_alive(self, seconds: float) -> bool:
-        """Return whether the server still answers.
+        """Return whether the server still answers on this connection.
 
-        Unread data from the server mean that it ended the connection. Without such data, a connection that was used within the
-        last second counts as alive, and any other is checked by a query, for at most ``seconds``.
+        If unread data has arrived, the server has ended the connection. Otherwise a connection that was used within the last
+        second counts as alive. Any other connection is tested by a query, which may take ``seconds``.
         """
         if self._has_input():  # the server reports the end of the connection without being asked
             return False
@@ -106,7 +109,10 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """Lend a connection for a ``with`` block. If the block ends within a transaction, the connection is closed."""
+        """Lend a connection of the pool for a ``with`` block.
+
+        The connection is closed if a transaction is still open at the end of the block.
+        """
         pool, connection = self._usable()
         connection.until = time.monotonic() + self._deadline
         try:

@@ -88,7 +88,7 @@ class PostgresTable(SQLTable):
         return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if ``when`` is not met. ``Table.put`` describes the arguments."""
+        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
         return self._write([Write(item=item, when=when)])
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -130,15 +130,16 @@ class PostgresTable(SQLTable):
         raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return a stored record, and lock it until the end of the transaction."""
+        """Return the serialized record of a key, or None, and lock its row until the end of the transaction."""
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
     def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
-        """Write a record, or delete it if ``data`` is None.
+        """Write the serialized record ``data``, or delete the record if ``data`` is None.
 
-        If ``was_absent`` is true, the record could not be locked. If it exists now, the write raises ``_WriteConflict``.
+        ``was_absent`` is true if this transaction found no record, and therefore could not lock it. If another process has
+        stored the record since, a put raises ``_WriteConflict``.
         """
         if data is None:
             connection.execute(f"DELETE FROM {self._name()} WHERE partition = %s AND sort = %s", _bytes(key))  # noqa: S608

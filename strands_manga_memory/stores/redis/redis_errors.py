@@ -30,9 +30,9 @@ from strands_manga_memory.exceptions import StoreError, StoreRefusedError, Store
 
 
 class _RedisRefusal(NamedTuple):
-    """Cause of a refused request, with its remedy.
+    """Known cause of an error from Redis, with its remedy.
 
-    ``kinds`` and ``words`` identify the cause, by the type of the error or by the text from the server.
+    An error has this cause if its type is in ``kinds``, or if its text matches the regular expression ``words``.
     """
 
     reason: str

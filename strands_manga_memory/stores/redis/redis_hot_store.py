@@ -103,7 +103,7 @@ class RedisHotStore:
         return self._record(conversation, scripts.LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields that exist. See ``HotStore.read``."""
+        """Return the requested fields of a conversation, without those that do not exist. See ``HotStore.read``."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -111,7 +111,7 @@ class RedisHotStore:
         return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation if its epoch and version are as expected. See ``HotStore.write``."""
+        """Write fields of a conversation, unless another writer changed it first. See ``HotStore.write``."""
         expect = ("-", "-") if write.expect is None else write.expect
         times = _milliseconds(write.ttl), self._grace
         control = *expect, write.epoch, write.version, *times, int(write.replace), len(write.removed)
@@ -120,15 +120,15 @@ class RedisHotStore:
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone. See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone (record of its deletion). See ``HotStore.put_tombstone``."""
         _, newest = self._run(conversation, scripts.PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of expired conversations. See ``HotStore.expired``.
 
-        The search starts at a random bucket, and reads 64 buckets at a time. If a conversation becomes active again meanwhile,
-        ``claim`` refuses it.
+        The names are read from the 1,024 expiry indexes of the store, 64 indexes per request, beginning with a random one. A
+        conversation may become active again after its name was read. ``claim`` then refuses it.
         """
         start = int(self._rand() * BUCKETS) % BUCKETS
         now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
@@ -143,14 +143,15 @@ class RedisHotStore:
                     yield name
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Mark an expired conversation as closing, in one attempt. See ``HotStore.claim``.
+        """Claim an expired conversation, so that only the caller finalizes it. See ``HotStore.claim``.
 
-        If the answer is lost, the claim may exist. The conversation can then be claimed again after ``lease`` seconds.
+        The request is not retried. If its answer is lost, the conversation may be claimed although the caller does not know. It
+        can be claimed again after ``lease`` seconds.
         """
         return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a closing conversation, in one attempt. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and finalized, without retries. See ``HotStore.drop``."""
         return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
@@ -159,7 +160,7 @@ class RedisHotStore:
         return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation, in one attempt. See ``HotStore.release_lease``."""
+        """Release the advisory lease of a conversation, without retries. See ``HotStore.release_lease``."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
@@ -182,7 +183,7 @@ class RedisHotStore:
             self._client.close()
 
     def _record(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> HotRecord | None:
-        """Run a script that returns a conversation, and return the conversation, or None."""
+        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returned none."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
@@ -198,7 +199,11 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the names and the states of the conversations in some buckets whose expiry is not after ``now``."""
+        """Return the name and state of each conversation in some buckets that expires at or before the time ``now``.
+
+        A bucket is a group of conversations with one expiry index. The state is None if the conversation is no longer stored.
+        At most ``limit`` conversations of each bucket are returned.
+        """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined([("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes])
         names = [member.decode(errors="replace") for bucket in members for member in bucket]
@@ -206,7 +211,7 @@ class RedisHotStore:
         return list(zip(names, states, strict=True))
 
     def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send commands in one request, and return their answers."""
+        """Send several Redis commands in one request, and return their answers."""
 
         def call() -> list[Any]:
             with self._client.pipeline(transaction=False) as pipeline:
@@ -217,7 +222,11 @@ class RedisHotStore:
         return self._tried(call) if commands else []
 
     def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:
-        """Run a script on a conversation. A damaged conversation raises ``CorruptRecordError``."""
+        """Run a Lua script with the keys of a conversation, and return its answer.
+
+        Raises:
+            CorruptRecordError: The script found that the stored conversation is damaged.
+        """
         key = self._key(conversation, "c")
         answer = self._evaluated(script, [key, self._index(_bucket(conversation))], arguments, again=again)
         if answer is not None and answer[0] == b"corrupt":
@@ -225,7 +234,10 @@ class RedisHotStore:
         return answer
 
     def _evaluated(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
-        """Run a script, by its hash or, if the server does not have it, by its text."""
+        """Run a Lua script on the server, and return its answer.
+
+        The script is called by its hash. Its text is sent only if the server does not have the script.
+        """
 
         def call() -> Any:
             try:
@@ -236,7 +248,10 @@ class RedisHotStore:
         return self._tried(call, key=keys[0], again=again)
 
     def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
-        """Call a function of the client, with retries until the deadline if ``again``, and convert its errors."""
+        """Call a function of the Redis client, and convert its errors to those of this package.
+
+        If ``again`` is true, calls that fail with a temporary error are retried until the deadline.
+        """
         end = self._clock() + self._deadline
         pause = 0.002
         while True:

@@ -1,14 +1,17 @@
 """Lua scripts of ``RedisHotStore``.
 
-Each script is one atomic step on one conversation and on the expiry index of its bucket (conversations with one hash tag).
+Each script is one atomic step. It uses the hash of one conversation, and the expiry index of the conversation's bucket (group
+of conversations with the same hash tag).
 
-A conversation is a hash. The control fields are ``e`` for the epoch, ``v`` for the version, ``s`` for the state, ``t`` for the
-TTL, ``x`` for the logical expiry and ``k`` for the time when a sweeper claimed the conversation. Except the state, control
-fields are integers. Times are milliseconds of the server's clock. A time ends with two check digits, the remainder of the time
-divided by 97, so that a damaged time is detected. The caller's fields have the prefix ``f:``.
+The hash of a conversation has these control fields: ``e`` is the epoch, ``v`` the version, ``s`` the state, ``t`` the TTL,
+``x`` the logical expiry, and ``k`` the time when a sweeper claimed the conversation. The fields of the caller have the prefix
+``f:``.
 
-If a control field or the stored list of messages is invalid, a script returns ``{'corrupt', field}`` before any write. Only a
-tombstone may replace such a conversation.
+All control fields except the state are integers. Times are in milliseconds of the server's clock. The last two digits of a time
+are check digits (the time modulo 97), which reveal a damaged time.
+
+A script returns ``{'corrupt', field}``, and writes nothing, if a control field or the stored list of messages is invalid. Such
+a conversation can only be replaced by a tombstone (record of a deletion).
 """
 
 from __future__ import annotations
