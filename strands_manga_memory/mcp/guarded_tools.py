@@ -29,10 +29,10 @@ class ToolOwner(Protocol):
     """Receiver of notifications about the calls of guarded tools."""
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Handle the start of a call."""
+        """Receive the notification that a call of a guarded tool begins."""
 
     def unknown(self) -> None:
-        """Handle a server's answer that the called tool does not exist."""
+        """Receive the notification that the MCP server does not know the called tool."""
 
 
 class GuardedTool(AgentTool):
@@ -85,29 +85,29 @@ class GuardedTool(AgentTool):
         return self.guard.breaker
 
     def status(self) -> ToolStatus:
-        """Return the status of the tool."""
+        """Return the health, breaker state and call statistics of the tool."""
         return self.guard.status()
 
     # --- as the tool itself --------------------------------------------------------------------------------------------
 
     @property
     def tool_name(self) -> str:
-        """Name of the tool."""
+        """Name of the wrapped tool."""
         return self.tool.tool_name
 
     @property
     def tool_spec(self) -> ToolSpec:
-        """Specification of the tool."""
+        """Specification of the wrapped tool."""
         return self.tool.tool_spec
 
     @property
     def tool_type(self) -> str:
-        """Type of the tool."""
+        """Type of the wrapped tool, as Strands names it."""
         return self.tool.tool_type
 
     @property
     def supports_hot_reload(self) -> bool:
-        """Whether the tool can be reloaded."""
+        """Whether Strands can reload the wrapped tool while an agent runs."""
         return self.tool.supports_hot_reload
 
     def get_display_properties(self) -> dict[str, str]:
@@ -117,7 +117,10 @@ class GuardedTool(AgentTool):
     # --- a call --------------------------------------------------------------------------------------------------------
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
-        """Call the tool and stream its events. The last event contains the tool's result or a substitute."""
+        """Call the tool and stream its events. The last event is the tool's result.
+
+        While the tool is unavailable, the last event is the result of a fallback tool, an earlier result, or an error result.
+        """
         invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
             self.owner.called(invocation_state)
@@ -255,11 +258,13 @@ def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Gua
 
 
 class GuardedToolProvider(ToolProvider):
-    """Provider that gives each tool of another provider a circuit breaker, created by ``guard_tool``.
+    """Provider that loads the tools of another provider and adds a circuit breaker to each tool.
+
+    ``guard_tool`` creates such a provider.
 
     Args:
         provider: Provider of the tools.
-        guard: Function that guards a tool.
+        guard: Function that adds a circuit breaker to a tool.
     """
 
     def __init__(self, provider: ToolProvider, guard: Callable[[AgentTool], GuardedTool]) -> None:
@@ -291,7 +296,7 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Load the tools that a value of ``Agent(tools=[...])`` describes."""
+    """Return the tools that an element of ``Agent(tools=[...])`` stands for. A module or file is loaded."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

@@ -45,8 +45,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     Any number of agents in any threads may share one object. Create one object per client, so that a breaker counts the
     failures of all agents. An object that starts its client also stops the client after its last agent is gone.
 
-    When the server's tools change, the tools of each agent that has called a tool before are updated. To update an agent from
-    the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
+    When the server's tools change, the tools of an agent are updated if the agent has called one of them. To update an agent
+    from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: Client of the MCP server, started or not.
@@ -113,7 +113,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     @property
     def tools(self) -> list[GuardedTool]:
-        """Tools loaded so far."""
+        """Guarded tools that were loaded from the MCP server so far; empty before the first load."""
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
@@ -123,7 +123,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- ToolProvider --------------------------------------------------------------------------------------------------
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Connect to the server if necessary, and return the tools. This method blocks.
+        """Return the guarded tools of the MCP server. The first call connects to the server if necessary. This method blocks.
 
         Raises:
             ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list is
@@ -171,7 +171,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
 
     def refresh(self) -> None:
-        """Read the server's tools again and update the tools of the agents. This method blocks.
+        """Read the list of the server's tools again, and update the tools of the agents. This method blocks.
 
         Raises:
             MCPClientInitializationError: There is no connection.
@@ -180,7 +180,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the server's tools again, because they may have changed. Errors are ignored."""
+        """Read the list of the server's tools again after a reconnection, because the tools may have changed. Ignore errors."""
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001 - the refresh is optional
@@ -250,21 +250,30 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Remember an agent that calls a tool, and update the tools of a new agent."""
+        """Remember an agent at its first call of a tool, and update its tools.
+
+        From then on, the agent's tools are also updated whenever the server's tools change.
+        """
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Read the server's tools again in a thread after a call of an unknown tool, at most once in 5 seconds."""
+        """Start a thread that reads the server's tools again, because the server did not know a called tool.
+
+        Nothing happens if the tools were read within the last 5 seconds.
+        """
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
         threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
 
     def _bring_up_to_date(self, agent: Agent) -> None:
-        """Update the tools of an agent. Unchanged tools keep their positions."""
+        """Replace the server's tools in an agent's tool registry by the current ones.
+
+        Unchanged tools keep their positions.
+        """
         with self._lock:
             registry, tools = agent.tool_registry, self._tools
             changed: dict[str, AgentTool] = {}
@@ -284,7 +293,10 @@ def _listed(others: Fallbacks) -> list[AgentTool | str]:
 
 
 def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Update a provider when the server's tools change. An existing callback of the client is still called."""
+    """Let a client update a ``GuardedMCPTools`` provider when the server's tools change.
+
+    A callback that the client already has for such changes is still called.
+    """
     theirs, ours = client.on_tools_changed, weakref.ref(provider)
 
     def changed(before: list[str], tools: list[MCPAgentTool]) -> None:

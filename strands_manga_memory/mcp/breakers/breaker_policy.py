@@ -59,5 +59,5 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds, longer than any call, after which an unfinished probe no longer blocks other probes."""
+        """Seconds after which a probe (trial call) that has not ended no longer blocks the next probe. Longer than any call."""
         return self.timeout + self.grace + 1.0

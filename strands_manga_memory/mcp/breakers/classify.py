@@ -1,10 +1,10 @@
 """Classification of ended tool calls as success, failure of the tool, or failure of its server.
 
-The rules apply in this order:
+The first of these sources that the call has determines the classification:
 
-1. The text of an MCP result with ``isError`` decides, because servers on the 1.x SDK report every error by such a result.
-2. An exception decides, together with its JSON-RPC code.
-3. The text of a Strands result with the status ``error`` decides, because Strands turns exceptions of MCP calls into results.
+1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by such a result.
+2. The exception of the call, with its JSON-RPC code.
+3. The text of a Strands result with the status ``error``, because Strands converts exceptions of MCP calls to results.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Record a call that was answered with an earlier result if ``stale`` is true, otherwise by a fallback tool."""
+        """Count a call of the tool that an earlier result answered (``stale`` is true), or a fallback tool."""
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 

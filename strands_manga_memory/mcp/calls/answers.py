@@ -64,9 +64,10 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Replace the cached result of a key.
+        """Store a tool result under a key, in place of an earlier result.
 
-        A result that is too large, or has content other than text and JSON, only removes the cached result.
+        Nothing is stored if the result is too large, or has content other than text and JSON. The earlier result is removed
+        anyway.
         """
         try:
             content = self._kept_of(result)
@@ -226,9 +227,10 @@ def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: st
 
 
 def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
-    """Return a result with ``content`` and short JSON about a failure as its content, and all data of the failure as metadata.
+    """Return a copy of a tool result that contains data about a failure.
 
-    ``marks`` are added to the JSON and to the data in the metadata.
+    The new content is ``content``, followed by a JSON block with the main data of the failure. The metadata of the result gets
+    all data of the failure. ``marks`` are further data, added to both.
     """
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}

@@ -67,7 +67,7 @@ class Progress(NamedTuple):
 
 
 class Call:
-    """One call of one tool, without the fallback tools.
+    """One call of one guarded tool.
 
     Args:
         guard: State of the tool.
@@ -79,7 +79,8 @@ class Call:
     Attributes:
         result: Final event of the call. None before the end, and if the tool requested an interrupt.
         verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure of the call, if a fallback tool or an earlier result may answer instead. Otherwise None.
+        unavailable: Failure of the call, if a fallback tool or an earlier result may be used in place of the tool. Otherwise
+            None.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record the progress of the call, which becomes its partial result if the call fails."""
+        """Record a progress message of the server. If the tool call fails, the model gets the last 20 messages."""
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted later: a server may send thousands of messages, and only the last few reach the model.
@@ -108,7 +109,10 @@ class Call:
         return wrong is None
 
     async def _permit(self) -> Permit | None:
-        """Return the breaker's permit to call the tool. If the call is rejected, set ``result`` and return None."""
+        """Ask the tool's circuit breaker for permission to call the tool, and return the permit.
+
+        If the call is rejected, set ``result`` to an error result, and return None.
+        """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         # Only a probe needs a connection, an open breaker does not.
         if (
@@ -297,11 +301,11 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the tenant and the user for whom a tool is called, or a stand-in for them.
+    """Return the tenant and the user for whom a tool is called, so that cached results are used only for the same user.
 
-    They come from the keys ``tenant`` and ``user_id`` of the invocation state, or else from the agent's session. Each agent
-    without a session manager, and each session without a user, has its own stand-in. All calls outside agents have the same
-    stand-in.
+    The keys ``tenant`` and ``user_id`` of the invocation state name them. Without these keys, the id of the agent's session
+    names them. If the user is unknown, a substitute is returned: the session if it has no user, or the agent if it has no
+    session. All calls outside agents have one common substitute.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -319,5 +323,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return ``user``, or None if it is the stand-in of ``user_of_call`` for an agent or for calls outside agents."""
+    """Return a result of ``user_of_call``, or None if it identifies only an agent, or a call outside agents."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user

@@ -122,7 +122,10 @@ class Guard:
 
     @classmethod
     def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
-        """Return the state of a tool. All tools of a client share the supervisor of the client's server."""
+        """Create the guard (circuit breaker, argument schema and statistics) of a tool.
+
+        The guards of all MCP tools of one client share the supervisor of the server's connection.
+        """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
         keep_exceptions(tool.mcp_client)
@@ -190,7 +193,7 @@ class Guard:
         )
 
     def status(self) -> ToolStatus:
-        """Return the status of the tool."""
+        """Return the health, breaker state and call statistics of the tool."""
         retry_after = self._retry_after()
         status = {
             "server": self.server_name,

@@ -41,9 +41,11 @@ class ServerState(StrEnum):
 class ServerSupervisor:
     """Supervisor that reconnects to an MCP server after a lost connection, because Strands does not.
 
-    A call that finds the connection lost reports this with ``lost``. The first call after the backoff reconnects, off the event
-    loop, and waits for the new connection. Other calls are rejected meanwhile. A timeout of a call causes no reconnection,
-    because a reconnection would end the calls of all other tools. Use ``of`` to share one supervisor per client.
+    A call that finds the connection lost reports this with ``lost``. The first call after a wait reconnects in a thread, and
+    waits for the new connection. Other calls are rejected meanwhile. The waits grow after each failed attempt.
+
+    A timeout of a call causes no reconnection, because a reconnection would end the calls of all other tools. Use ``of`` to
+    share one supervisor per client.
 
     Args:
         client: Client whose connection is supervised.
@@ -93,26 +95,33 @@ class ServerSupervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection works, as far as the last call or connection attempt has shown."""
+        """Whether the connection to the MCP server worked at the last call or connection attempt."""
         return self._next_attempt is None
 
     @property
     def state(self) -> ServerState:
-        """State of the connection."""
+        """State of the connection to the MCP server."""
         if self._next_attempt is None:
             return ServerState.UP
         return ServerState.RECONNECTING if self._attempt is not None else ServerState.DOWN
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may try to reconnect. 0 while connected. While another attempt runs, the initial backoff."""
+        """Seconds until a call may try to reconnect to the MCP server.
+
+        0 while connected. While an attempt to connect runs, the shortest possible wait after that attempt.
+        """
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
             return self._backoff if self._attempt is not None else max(0.0, self._next_attempt - self._clock())
 
     def lost(self, generation: int) -> None:
-        """Report that a call found the connection lost, unless a newer connection replaced connection ``generation``."""
+        """Report that a call found the connection to the MCP server lost.
+
+        ``generation`` is the number of the connection that the call used. Nothing happens if a newer connection has replaced
+        it.
+        """
         with self._lock:
             if generation != self.generation or self._next_attempt is not None:
                 return
@@ -121,10 +130,10 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether calls can be made. If the connection is lost and the backoff is over, reconnect first.
+        """Return whether the MCP server can be called. Reconnect first if the connection is lost and the wait after it is over.
 
         Args:
-            within: Seconds to wait for the attempt. A longer attempt continues in its own thread.
+            within: Seconds to wait for the new connection. A longer attempt to connect continues in its own thread.
         """
         if self._next_attempt is None:
             return True
@@ -139,7 +148,9 @@ class ServerSupervisor:
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect to the server immediately, regardless of the backoff, or wait for a running attempt. This method blocks.
+        """Connect to the MCP server now, even during the wait after a failed attempt. This method blocks.
+
+        If an attempt to connect is already running, wait for its result.
 
         Raises:
             MCPClientInitializationError: The server cannot be reached.
@@ -164,7 +175,7 @@ class ServerSupervisor:
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Try to connect, and set the result of ``attempt`` to the error or None."""
+        """Try to connect to the MCP server. Store the error, or None after success, as the result of the future ``attempt``."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -193,16 +204,17 @@ class ServerSupervisor:
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Register a listener. Its ``reconnected()``, which raises nothing, is called by the thread that has reconnected.
+        """Register a listener, whose method ``reconnected()`` is called after each reconnection.
 
-        The supervisor has only a weak reference to the listener.
+        The method runs in the thread that has reconnected, and must not raise errors. The supervisor has only a weak reference
+        to the listener.
         """
         self._listeners.add(listener)
 
     # --- causes of missing answers -------------------------------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Record the start of a call of a tool and return the number that identifies the call."""
+        """Record that a call of a tool has begun. Return a number that identifies the call in later reports."""
         with self._lock:
             behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
@@ -227,14 +239,14 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Remove a call from the unanswered calls because its caller has stopped waiting."""
+        """Remove a tool call from the list of unanswered calls, because nobody waits for its answer any more."""
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
-        """Return whether another tool caused the timeout of a call by blocking the whole server.
+        """Return whether a tool call probably timed out because another tool blocks the whole server.
 
-        The answer is True if a call of another tool was unanswered when this call began, and the server has answered no call
+        This is so if a call of another tool was already unanswered when this call began, and the server has answered no call
         since.
         """
         with self._lock:
@@ -243,7 +255,7 @@ class ServerSupervisor:
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return a new future for an attempt to connect, which the callers that wait for it cannot cancel."""
+    """Return a future for the result of an attempt to connect. Callers that wait for the future cannot cancel it."""
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt
@@ -251,7 +263,12 @@ def _attempt() -> Future[Exception | None]:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """Call without an answer. ``behind``: whether a call of another tool was also unanswered when this call began."""
+    """Tool call that the MCP server has not answered yet.
+
+    Attributes:
+        tool: Name of the tool.
+        behind: Whether a call of another tool was unanswered when this call began.
+    """
 
     tool: str
     behind: bool
