@@ -72,7 +72,7 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Do nothing. Registered for all commands that were not called, because their modules import Strands, which is slow."""
+    """Placeholder for the commands that the user did not call. Their modules are not imported, because this is slow."""
 
 
 def _app(named: str | None) -> typer.Typer:

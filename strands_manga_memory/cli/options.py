@@ -53,7 +53,10 @@ def settings_of(**options: Any) -> MangaMemorySettings:
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a note if no hot tier is set; empty if one is set, or if the durable tier is SQLite."""
+    """Return a note that no hot tier is set, as a list with one text.
+
+    The list is empty if a hot tier is set, or if the durable tier is SQLite.
+    """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
     return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]

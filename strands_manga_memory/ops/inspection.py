@@ -62,21 +62,21 @@ class Inspection:
 
     Attributes:
         conversation: Name of the conversation in the stores.
-        hot: Properties of the copy in the hot tier: ``state`` (``active``, ``deleted``, or ``closing`` while a sweeper ends
-            the session), ``version``, and ``expires_in`` and ``ttl`` in seconds. None if the hot tier has no copy.
-        durable: Properties of the copy in the durable tier: ``state``, ``version``, ``turns`` in this copy, ``ahead`` and
-            ``expired``. ``ahead`` is True if the hot tier may have newer data, ``expired`` if the session is over. None
-            without a copy.
-        turns: Number of user requests, after both copies are joined.
+        hot: Properties of the conversation in the hot tier: ``state`` (``active``, ``deleted``, or ``closing`` while a sweeper
+            ends the session), ``version``, and ``expires_in`` and ``ttl`` in seconds. None if the hot tier does not have it.
+        durable: Properties of the conversation in the durable tier: ``state`` (``active`` or ``deleted``), ``version``, stored
+            ``turns``, ``ahead`` (True if the hot tier may have newer data) and ``expired`` (True if the session is over). None
+            if the durable tier does not have it.
+        turns: Number of user requests, from the data of both tiers.
         created: Time at which the conversation began, in seconds since 1970.
         last_activity: Time of the last save, in seconds since 1970.
         metadata: Values that ``set_metadata`` stored.
         messages: Messages that only the agent's history has, such as summaries, followed by the messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of the called tools, keyed by tool name: the number of ``calls`` and ``errors``, and of the circuit
-            breaker in this process its ``state`` (closed, open or half_open), consecutive ``failures`` and ``retry_after`` in
-            seconds. The last three are None for a tool without a circuit breaker.
+        tools: Statistics of the called tools, keyed by tool name. They are the number of ``calls`` and ``errors``, and the
+            ``state``, consecutive ``failures`` and ``retry_after`` (in seconds) of the tool's circuit breaker in this process.
+            The last three are None for a tool without a circuit breaker.
     """
 
     conversation: str
@@ -95,7 +95,7 @@ class Inspection:
 def places(
     session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
 ) -> list[Place]:
-    """Return the storage keys of a session's conversations, one for each agent.
+    """Return the storage key of each agent's conversation in a session.
 
     Args:
         session: Session id within ``user``. Without ``user``: the id of a session that has no user, or the storage id of a
@@ -103,8 +103,8 @@ def places(
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.
-        durable: Table of the durable tier, which lists the agents of a session. If no agents are found, the result has
-            the key of the agent ``default``.
+        durable: Table of the durable tier, which lists the agents of a session. If it lists none, the key of the agent
+            ``default`` is returned.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -170,7 +170,11 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
-    """Return the properties of the hot copy. A hot tier without an answer raises ``StoreUnavailableError``."""
+    """Return the properties of the conversation in the hot tier, or None if the hot tier does not have it.
+
+    Raises:
+        StoreUnavailableError: The hot tier does not answer.
+    """
     assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
@@ -182,7 +186,14 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of the durable copy. ``base`` is the record after both copies are joined."""
+    """Return the properties of the conversation in the durable tier, as in ``Inspection.durable``.
+
+    Args:
+        head: State of the conversation in the durable tier.
+        base: State of the conversation from the data of both tiers.
+        tier: Durable tier of this conversation.
+        tiers: Stores and settings.
+    """
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
     return {
         "state": DELETED if head.is_empty else ACTIVE,

@@ -61,7 +61,9 @@ def iam_policy(
 
 
 def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return arguments of ``ACL SETUSER``, with ``PASSWORD`` in place of a password, for a process that runs or ends sessions.
+    """Return the arguments of ``ACL SETUSER`` for a process that runs agents (worker) or ends expired sessions (sweeper).
+
+    The text contains ``PASSWORD`` in place of a password.
 
     Args:
         user: Name of the Redis user.

@@ -85,10 +85,11 @@ def forget_user(
     The data are sessions, logs, memories, preferences that wait for processing, stored values and caches. A repeated call
     deletes data that an earlier call did not reach.
 
-    A live agent discovers the deletion at its next save. This save is discarded, and the agent starts the next turn with an
-    empty history. If a session ends during the deletion, memories of the session are discarded.
+    The user's agents may still run in other processes. Such an agent notices the deletion at its next save. The save is
+    discarded, and the agent begins its next turn with an empty history. If a session ends during the deletion, its memories are
+    discarded.
 
-    Sessions that were never flushed to the durable store are not found, because a directory in the durable store lists the
+    Sessions that were never written to the durable store are not found, because a directory in the durable store lists the
     sessions of a user.
 
     Args:
@@ -157,7 +158,10 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session, add the numbers of deleted items to ``counts``, and return the number of written tombstones."""
+    """Delete a session of a user, and return the number of written tombstones (records of the deletion).
+
+    The numbers of deleted items are added to ``counts``.
+    """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     places = [Place.of(session, kind, id_) for kind, id_ in member_ids(durable, session)]
     counts["conversations"] += len(places)
@@ -184,7 +188,10 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 
 
 def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
-    """Store the record that rejects late writes of memories until the time ``until`` (seconds since 1970)."""
+    """Store a record that a user's data were deleted.
+
+    Until the time ``until`` (seconds since 1970), it prevents running processes from storing memories of the user.
+    """
     memories.put(
         {
             "user_id": owner.partition,
@@ -197,7 +204,11 @@ def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's memories, waiting preferences and internal records, except the mark of the erasure."""
+    """Delete a user's records in the memory table, except the record that prevents late writes.
+
+    Deleted are memories, preferences that were not yet sent to another service, and internal records. The numbers are added to
+    ``counts``.
+    """
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _forget_changes(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
@@ -219,7 +230,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's log of preferences and the list of words that searches use."""
+    """Delete the log of a user's stated preferences, and the stored word list for searches in the user's memories."""
     rows = memories.query(owner.changes_partition, attributes=[])
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
     counts["memory_changes"] += len(changes)
@@ -227,7 +238,7 @@ def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None
 
 
 def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
-    """Yield the names of a user's records that still contain data."""
+    """Yield the names of records that still contain data of a deleted user."""
     listed, unreadable = listings(durable, owner.user_id, owner.tenant)
     yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
     yield from unreadable

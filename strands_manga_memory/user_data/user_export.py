@@ -44,10 +44,12 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, states of orchestrators (Strands graphs and swarms), changes of user and shop data (such as the cart)
-    that were published to agents, stored values, memories, and preferences. The same preference may be in the log of statements
-    in the memory table, among those not yet sent to another service, and among those that the hot tier has since the last
-    session start. The export does not extend any TTL. Bytes are encoded as Strands' session managers encode bytes.
+    The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data that were published to agents
+    (such as the cart), stored values, memories and preferences.
+
+    A preference may appear up to three times. The sources are the log of stated preferences, the preferences not yet sent to
+    another service, and the hot tier's recent preferences. The export does not extend any TTL. Bytes are encoded as Strands'
+    session managers encode bytes.
 
     Args:
         user_id: Id of the user.
@@ -121,7 +123,11 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a record of the memory table to the exported data: a memory or an unsent preference."""
+    """Add a record of the memory table to the exported data.
+
+    A memory is added to ``memories``, and a preference that was not yet sent to another service to ``waiting_signals``. Other
+    records are skipped.
+    """
     id_ = str(item["memory_id"])
     if id_.startswith(ENTRY):
         exported["waiting_signals"].append(_plain((codec or Codec()).decode(item["data"], place_of(owner, id_))))
@@ -133,7 +139,10 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """End a ``with`` block at a damaged record, and list its name in ``unreadable``. A missing encryption key is an error."""
+    """Run a ``with`` block, and end it without an error if the block finds a damaged record.
+
+    The name of the record is added to ``unreadable``. A missing encryption key still raises ``KeyMissingError``.
+    """
     try:
         yield
     except KeyMissingError:
@@ -144,10 +153,10 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return a conversation as JSON values.
+    """Return an exported conversation as JSON values.
 
-    ``records`` is the log of all messages. ``window`` is the agent's current history: of each message, the index in
-    ``records``, or the message itself if it is not in the log.
+    ``records`` is the log of all messages. ``window`` lists the messages of the agent's current history. A message of the log
+    is listed by its index in ``records``, and any other message in full.
     """
     records = list(manager.records(agent_id))
     found = manager.transferred(agent_id)
@@ -165,9 +174,9 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value. Deeply nested values and types without a JSON form are converted by ``nodes_of``.
+    """Convert a value to a JSON value. Bytes are encoded as Strands' session managers encode bytes.
 
-    Bytes are encoded as Strands' session managers encode bytes.
+    Values that are nested too deeply, or have no JSON form, are stored under the key ``nodes``, as ``nodes_of`` returns them.
     """
     if is_json(value):
         return value

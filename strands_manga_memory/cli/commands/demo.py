@@ -19,7 +19,7 @@ _NEEDED = ("agent_squad", "sse_starlette", "starlette", "uvicorn")
 
 
 class DemoPart(StrEnum):
-    """Part of the demonstration."""
+    """Argument of the command ``demo``: the part of the demonstration to run."""
 
     ALL = "all"
     QUICKSTART = "quickstart"

@@ -51,13 +51,13 @@ def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
 
 
 def _name(schema: TableSchema, url: str) -> str:
-    """Return the name of a table without opening it. A table outside DynamoDB has the name of its schema."""
+    """Return the name of the table in a table's URL. Without one, the name is that of the schema."""
     parts = split_url(url)
     return (parts.netloc if parts.scheme == "dynamodb" else "") or schema.name
 
 
 class Kind(StrEnum):
-    """Format of the permissions."""
+    """Option of the command ``permissions``: print an AWS IAM policy, or arguments of the Redis command ``ACL SETUSER``."""
 
     IAM = "iam"
     ACL = "acl"

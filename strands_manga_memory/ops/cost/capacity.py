@@ -106,7 +106,14 @@ def capacity_plan(model: CostModel) -> CapacityPlan:
 
 
 def _limits(workload: Workload, shards: int, writes: float, expiry: float) -> list[str]:
-    """Return the limits that a deployment exceeds. ``expiry`` is the write units per key of the expiry index."""
+    """Return texts about the limits that a deployment exceeds. Empty if it exceeds none.
+
+    Args:
+        workload: Load of the deployment.
+        shards: Number of shards of the hot tier.
+        writes: DynamoDB write units per second.
+        expiry: Write units per second for each partition key of the expiry index.
+    """
     found = []
     if expiry > _PARTITION_WRITES:
         most = workload.messages_per_day * _PARTITION_WRITES / expiry

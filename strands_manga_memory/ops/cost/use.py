@@ -185,7 +185,10 @@ def _turn_bytes(workload: Workload) -> float:
 
 
 def _hot_bytes(workload: Workload) -> float:
-    """Return the bytes of a session in the hot tier: turns of the agent's history, and turns that wait for a flush."""
+    """Return the bytes of a session in the hot tier.
+
+    These are the turns of the agent's history, and the turns that are not yet written to the durable tier.
+    """
     tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)
     turns = min(workload.turns_per_session, shown + _WAITING_TURNS)

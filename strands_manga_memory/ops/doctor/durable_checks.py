@@ -72,7 +72,7 @@ def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Find
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Compare keys and indexes of the table with its schema."""
+    """Compare the keys and indexes of a DynamoDB table with the keys and indexes that this package needs."""
     wanted = table_definition(table.schema, table.name)
     types = {entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]}
     want_types = {entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]}
@@ -141,7 +141,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
-    """Return the seconds by which DynamoDB's clock is ahead, or None without a date in the answer."""
+    """Return the seconds by which DynamoDB's clock is ahead. None if the response has no ``date`` header."""
     date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if date is None:
         return None
@@ -165,7 +165,7 @@ def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
 
 
 def _calls(table: Table, tier: str) -> Finding:
-    """Try every operation that the package uses, on temporary records."""
+    """Call every method of the table that the package uses, on temporary records."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
     extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}

@@ -65,7 +65,7 @@ def not_opened(error: ValueError | StoreError) -> Finding:
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
-    """Check that the server answers."""
+    """Check that the Redis server of the hot tier answers."""
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
@@ -88,7 +88,13 @@ _REMEDIES = {
 
 
 def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding for an error of the store, by default under the name ``check``. ``step`` precedes the error."""
+    """Return the finding for a failed call of the hot tier.
+
+    Args:
+        check: Name of the finding, unless the cause of the error has a name of its own.
+        error: The error.
+        step: Text that precedes the error in the finding, such as the name of the call.
+    """
     otherwise = check, getattr(error, "remedy", "") or "read the server's log"
     check, remedy = _REMEDIES.get(getattr(error, "reason", ""), otherwise)
     return problem(check, f"{step}{error}", remedy)
@@ -119,7 +125,7 @@ def _version(info: Mapping[str, Any]) -> Finding:
 
 
 def _eviction(info: Mapping[str, Any]) -> Finding:
-    """Check that the server does not evict the expiry indexes."""
+    """Check that Redis never evicts the indexes in which sweepers find expired conversations."""
     policy = str(info.get("maxmemory_policy", "unknown"))
     if policy.startswith("allkeys"):
         return problem(
@@ -157,7 +163,7 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a cluster is used as a cluster, and that all of its slots are served."""
+    """Check that the URL of a Redis Cluster names a cluster, and that the cluster serves all of its hash slots."""
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client
@@ -193,7 +199,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 
 
 def _calls(store: HotStore) -> Finding:
-    """Try every operation that the package uses, on a temporary conversation."""
+    """Call every method of the hot store that the package uses, on a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {

@@ -47,7 +47,9 @@ def check_conversations(
     clock: Callable[[], float],
     ttl: TtlPolicy | None = None,
 ) -> Iterator[Finding]:
-    """Check that the stored states and turns of some conversations can be read, and that no sweeper ends them too early.
+    """Check that the stored states and turns of some conversations can be read with the application's codec.
+
+    Also warn if sweepers with these settings would end conversations much earlier than the agents' settings say.
 
     Args:
         durable: Table of the durable tier.

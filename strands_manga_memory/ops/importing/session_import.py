@@ -183,7 +183,7 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
 
 
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent that Strands has restored from its session. Its model is never called."""
+    """Return an agent that Strands has restored from a stored session. The agent's model is never called."""
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -240,7 +240,7 @@ class _ReadOnlyRepository(SessionRepository):
     """Repository that reads another repository and rejects writes.
 
     Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids of session, agent and
-    message, so that it is the same in the log and in the restored history.
+    message, so that two reads of a message return the same id.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -273,7 +273,10 @@ class _ReadOnlyRepository(SessionRepository):
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores the state of any other: the number of removed messages and their summary."""
+    """Conversation manager that can restore the state of other Strands conversation managers, without managing a history.
+
+    The state is the number of removed messages, and the summary of these messages.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -54,9 +54,9 @@ def import_user(
 ) -> ImportReport:
     """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an exported user.
 
-    Agents can continue the imported conversations. Existing conversations and memories are not changed, except preferences with
-    a later statement in the export. Skipped are expired memories, and conversations that were recently deleted or expired in
-    the target.
+    Agents can continue the imported conversations. Existing conversations and memories are not changed. Only a preference is
+    replaced if the user stated the exported value later. Not imported are expired memories, and conversations that were
+    recently deleted or expired in the target.
 
     Args:
         exported: Result of ``export_user``.
@@ -105,7 +105,11 @@ def import_user(
 
 
 def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
-    """Store a memory, unless it exists or its user was deleted, and return the outcome."""
+    """Store an imported memory, and return ``stored``.
+
+    Return ``exists``, and change nothing, if the target has a memory with the same id. Return ``left out`` if the user was
+    deleted in the target.
+    """
     there: list[MemoryRecord | None] = []
 
     def unless_there(found: MemoryRecord | None) -> MemoryRecord:
@@ -117,7 +121,10 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Return a conversation of an export. An invalid one raises an error that ``import_user`` converts."""
+    """Convert a conversation of an export to the form that ``TieredSessionManager.transfer`` stores.
+
+    Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller handles.
+    """
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
         (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
