@@ -17,7 +17,7 @@ from strands_manga_memory.stores import Codec
 
 
 class SessionSettings(TypedDict, total=False):
-    """Keyword arguments of ``TieredSessionManager``, which describes each of them."""
+    """Keyword arguments of ``TieredSessionManager``, whose docstring describes these arguments."""
 
     flush_every: int
     ttl: TtlPolicy | None

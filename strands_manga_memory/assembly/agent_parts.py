@@ -44,9 +44,9 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the guarded tools (tools with circuit breakers) of an MCP client, which the first call for this client creates.
+    """Return the tools of an MCP client with circuit breakers. The first call for a client creates them.
 
-    All agents of an owner share the guarded tools of a client, and therefore one circuit breaker per tool.
+    All agents of an owner share these guarded tools, and therefore one circuit breaker per tool.
 
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
@@ -90,8 +90,8 @@ def make_history_manager(
     Args:
         settings: Settings of history, summaries and recall.
         schedule: When summaries are written, and how long a model call waits for summaries. None: the default.
-        session: Session manager with the conversation's log; None if there is none.
-        hot: Hot store, which caches drafts of summaries.
+        session: Session manager, whose log has all messages of the conversation. None if there is none.
+        hot: Hot store, in which verified drafts of summaries are cached.
 
     Raises:
         ValueError: ``schedule`` is not a ``SummarySchedule``.
@@ -154,11 +154,16 @@ def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
 def make_recall_plugin(
     settings: MangaMemorySettings, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
 ) -> conversation.HistoryRecall:
-    """Return the plugin that quotes evicted messages in each request.
+    """Return the plugin that adds quotes of evicted messages to each request of an agent.
 
-    Quotes have at most ``recall_tokens`` of ``settings``, by default 1,024 and at most a quarter of the history's budget. The
-    plugin searches the log of ``session``, read from the stores only if messages were evicted or truncated. Without a session
-    (None), it searches only the messages that it has seen.
+    The quotes have at most ``recall_tokens`` of ``settings``. The default is 1,024, but at most a quarter of ``max_tokens``.
+
+    Args:
+        settings: Settings of the process.
+        session: Session manager, in whose log the plugin searches. The stores are read only if the history lacks messages of
+            the log. None: the plugin searches only the messages that it has seen.
+        embed: Function from texts to vectors, for a search by meaning. None: a search by words.
+        clock: Function that returns seconds since 1970.
     """
     from strands_manga_memory import conversation
 
@@ -189,10 +194,10 @@ def make_coordinator(
     """Return the plugin that keeps an agent's task state.
 
     Args:
-        options: True, or a mapping with arguments of ``StateCoordinator`` that override ``arguments``.
+        options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Tier of the user, which will follow the coordinator.
+        tier: Tier of the user. From this call on, it is read from the coordinator's current data about the user.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -223,11 +228,11 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return the plugins for the system prompt: one that adds instruction files, and the monitor of cached prompt tokens.
+    """Return up to two plugins: one adds instruction files to the system prompt, and one counts cached prompt tokens.
 
     Args:
-        instructions: The files. True: the files in the default folders. False: no files.
-        cache_monitor: The monitor; None for no monitor.
+        instructions: The instruction files. True: the files in the default folders. False: no plugin.
+        cache_monitor: The monitor of cached prompt tokens. None: no plugin.
 
     Raises:
         ValueError: An argument has another type.
@@ -254,7 +259,7 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the locale and the cart as metadata, which is stored at each save of the agent's conversation."""
+        """Add the user's locale and cart to the metadata that is stored at each save of the agent's conversation."""
         attachments(agent)["metadata"] = self._environment.announced
 
 
@@ -272,7 +277,10 @@ class UserTier:
 
     @classmethod
     def load(cls, source: state.EnvironmentSource | None, scope: ConversationScope) -> UserTier:
-        """Read the data about a user from ``source``, if there is one."""
+        """Return the tier of a user, with the data about the user that ``source`` returns.
+
+        The tier is unknown if ``source`` is None or fails.
+        """
         if source is None:
             return cls()
         try:
@@ -284,11 +292,14 @@ class UserTier:
             return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """From now on, read the tier from the user data that an agent's ``StateCoordinator`` keeps current."""
+        """Use the current data about the user in an agent's ``StateCoordinator`` for the user's tier, from now on."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return ``base`` with the user's tier. While the user's tier is unknown, the tier of ``base`` applies."""
+        """Return a copy of the time-to-live policy ``base`` that uses the user's tier.
+
+        While the user's tier is unknown, the copy uses the tier of ``base``.
+        """
         return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 
     def _current(self) -> str | None:

@@ -141,7 +141,7 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores. The arguments are those of the class."""
+        """Open the stores of a process, and return a ``MangaMemory``. The arguments are those of the class."""
         return cls(*args, **arguments)
 
     @classmethod
@@ -483,10 +483,10 @@ class MangaMemory:
         return self.finalizer(model).run(scope)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period in which a disconnected user can resume: restart the time to live in the hot tier.
+        """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes it after the grace period. If not,
+            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes it after the time to live. If not,
             nothing happens.
 
         Raises:
@@ -513,19 +513,19 @@ class MangaMemory:
     def explain(self, agent: Agent) -> list[Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        A ``Source`` is one text (preference, memory, summary, quote, entity or task value) with its message and session. The
-        result is empty for an agent of another ``MangaMemory``. The call may read the memory table.
+        A text is a preference, memory, summary, quote, entity or task value. Its origin is a message, a session or both, as far
+        as known. The result is empty for an agent of another ``MangaMemory``. The call may read the memory table.
         """
         from strands_manga_memory.assembly.provenance import explain
 
         return explain(dict(self._parts), agent)
 
     def retract(self, source: Source) -> RetractionReport:
-        """Remove a text that ``explain`` returned from stored memories, summaries, the dialogue state and live agents.
+        """Remove a text that ``explain`` returned from stored memories, the dialogue state and live agents.
 
-        Deletes the preferences extracted from the message that the text came from. Also deletes the summaries of this message's
-        session from the memory table, with the copies of messages stored there. If the message is unknown, only the memory with
-        the text is deleted. The messages in the conversation's log stay, and can be redacted there.
+        All preferences from the text's source message are deleted. The summaries of this message's session are deleted from the
+        memory table, with the copies of messages stored there. If the source message is unknown, only the memory with the text
+        is deleted. The conversation's log keeps its messages, which can be redacted there.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

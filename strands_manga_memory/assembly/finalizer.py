@@ -37,12 +37,13 @@ class SessionFinalizer:
 
     Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions that are closed.
 
-    A conversation has one summary, however many finalizers run. After more messages, a new version replaces the summary. If
-    the model fails, hangs or returns invalid output, the summary is made by rules.
+    Each conversation has one summary, even if several processes finalize it. A conversation with new messages is finalized
+    again, and its new summary replaces the old one. If the model fails, hangs or returns invalid output, the summary is made by
+    rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a durable tier, a hot store
-            in the memory of one process (``memory://``) is not used.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a durable tier, a hot store in
+            the memory of one process (``memory://``) is not used.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by rules.
@@ -95,10 +96,11 @@ class SessionFinalizer:
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Finalize a closed conversation, and return its summary, or None if there is nothing to summarize.
+        """Store the memories of a closed conversation. Return its summary, or None if there is nothing to summarize.
 
-        Close the session manager first, otherwise its unsaved messages are missed. The copy in the hot tier is removed. A user
-        who returns before the session expires continues from the durable tier. The conversation can then be finalized again.
+        Close the session manager first, otherwise messages that it has not saved are missed. The conversation is removed from
+        the hot tier. A user who returns before the session expires continues from the durable tier. The conversation can then
+        be finalized again.
 
         Raises:
             ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
@@ -119,9 +121,13 @@ class SessionFinalizer:
                 time.sleep(pause)
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
-        """Claim a conversation in the hot tier, so that no other process finalizes it. None if it is not in the hot tier.
+        """Claim a conversation in the hot tier, so that no other process finalizes it, and return its record.
 
-        A claim that is older than ``lease`` seconds is replaced. A younger one raises ``ConflictError``.
+        Return None if the conversation is not in the hot tier. A claim of another process that is older than ``lease`` seconds
+        is replaced.
+
+        Raises:
+            ConflictError: Another process has claimed the conversation within the last ``lease`` seconds.
         """
         if self._tiers.hot is None:
             return None
@@ -150,10 +156,10 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Start the grace period of a disconnected user: restart the conversation's time to live in the hot tier.
+        """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, a sweeper finalizes it after the grace period. If not, nothing
+            Whether the conversation is in the hot tier. If so, a sweeper finalizes it after the time to live. If not, nothing
             happens.
         """
         if self._tiers.hot is None:

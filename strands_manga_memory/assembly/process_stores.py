@@ -48,9 +48,9 @@ def open_stores(
 
 
 def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
-    """Write pending changes of memories to ``hot`` and ``memories``, for up to 5 seconds each, and close ``memories``.
+    """Write pending changes of user memories, for up to 5 seconds per store, and close the memory table.
 
-    Return whether all changes for ``memories`` were written in time. Preferences that only the sink lacks are stored and sent
+    Return whether the memory table has all changes. Preferences that were not yet sent to another service are stored, and sent
     later.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)

@@ -121,7 +121,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 
 
 def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
-    """Yield the messages that the agent's last request quoted, found by a new search for the user's question."""
+    """Yield the messages that the agent's last request quoted. The search for the user's question is repeated to find them."""
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -136,7 +136,7 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 
 def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
-    """Remove a source from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
+    """Remove a text about the user from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
     from strands_manga_memory import conversation, state
 
     live = {
@@ -159,7 +159,7 @@ def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memor
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether the last request of the agent of ``user`` contained any text from the message or memory of a source."""
+    """Return whether an agent's last request contained a text from the message or the memory that ``source`` names."""
     ids = {source.message_id, source.memory_id} - {None}
     return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope))
 

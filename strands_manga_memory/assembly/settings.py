@@ -249,12 +249,12 @@ class MangaMemorySettings(BaseModel):
         return BreakerPolicy(self.breaker_failures, self.breaker_reset_after, self.breaker_timeout, users=self.breaker_users)
 
     def memory_table(self) -> str | bool | None:
-        """Return the argument ``memories`` of ``MangaMemory`` that ``users_url`` stands for."""
+        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``: True, False, None or a URL."""
         users = self.users_url
         return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
 
     def session_arguments(self) -> dict[str, Any]:
-        """Return keyword arguments of ``TieredSessionManager``, such as ``ttl``."""
+        """Return the keyword arguments of ``TieredSessionManager`` that these settings determine, such as ``ttl``."""
         names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 

@@ -41,7 +41,7 @@ _HIT = 0.5
 
 @dataclass
 class _Request:
-    """Fingerprints of the last request in a conversation."""
+    """Hashes of the last request in a conversation, with which the next request is compared."""
 
     parts: Mapping[Cause, str]
     messages: Sequence[MessageFingerprint]
@@ -116,7 +116,7 @@ class PromptCacheMonitor(Plugin):
         """Compare a request with the previous request of its conversation.
 
         Returns:
-            Causes why the cache cannot serve the beginning of the request; empty if it can.
+            Reasons why the prompt cache may not serve the beginning of the request; empty if there is none.
         """
         now = self._clock()
         key = _key(context.agent)
@@ -242,7 +242,7 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the session id and agent id, by which the requests of a conversation are compared."""
+    """Return the session id and agent id of an agent. They identify the conversation to which a request belongs."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

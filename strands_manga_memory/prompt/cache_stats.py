@@ -75,8 +75,9 @@ class CacheUse(TypedDict):
 class CacheStats(CacheUse):
     """Statistics of the prompt cache over the recorded model calls.
 
-    The prefix of a request is its system prompt, tools, model and prompt variant. Values about the prefix and the history count
-    only calls with a previous request in the conversation.
+    The prefix of a request is its system prompt, tools, model and prompt variant. The first request of a conversation has no
+    previous request. It does not count for ``prefix_changes``, ``prefix_stability``, ``whole_prefixes`` and
+    ``uncached_history_tokens``.
 
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
@@ -88,8 +89,8 @@ class CacheStats(CacheUse):
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens, per call, of messages that the previous request also had, but that follow the
-            first difference between the two requests. The cache cannot serve these messages.
+        uncached_history_tokens: Estimated tokens, per call, of messages that are in both requests but follow the first
+            difference between them. The cache cannot serve these messages.
     """
 
     by_hour: dict[str, CacheUse]

@@ -28,16 +28,19 @@ _OWN_MODULES = ("strands_manga_memory.", "strands.memory.memory_manager")
 
 
 class InstructionFiles:
-    """Instruction files of the working directory, the user and the machine.
+    """Instruction files of the working directory, the user and the machine, which are added to the system prompt.
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
-    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note. Files
-    with several hard links are refused, and so are symbolic links that leave the folder or lead to a hidden file or folder
-    (``.agent-context.md`` is allowed).
+    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note.
 
-    An agent's tools could let an attacker rewrite the model's instructions. If the agent has a tool that is not read-only, a
-    file is therefore refused if this process owns or may write to the file, its folder or a folder above. A tool is read-only
-    if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without ``destructiveHint``.
+    These files are not read (refused):
+
+    - Files with several hard links, and symbolic links that leave the folder or lead to a hidden file or folder.
+    - Files that the agent's tools could change, because an attacker could use the tools to rewrite the model's instructions.
+
+    The second rule applies only to agents with a tool that is not read-only. Such a tool can change a file if this process owns
+    or may write to the file, its folder or a folder above. A tool is read-only if ``read_only`` has its name, or if its MCP
+    server declares ``readOnlyHint`` without ``destructiveHint``.
 
     Args:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.
@@ -64,7 +67,7 @@ class InstructionFiles:
         return f"InstructionFiles({folders})"
 
     def read(self, tools: Iterable[Mapping[str, Any]] = ()) -> str:
-        """Return the text of all instruction files; empty without files.
+        """Return the text of all instruction files; empty if there are none, or if all are refused.
 
         Args:
             tools: Specifications of the agent's tools, without the tools of this package.
@@ -135,8 +138,8 @@ class InstructionFiles:
 class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 
-    The files are read once, so that the provider can cache the prompt. Each agent needs a separate plugin, because a file that
-    the agent's tools can write is refused.
+    The files are read once, so that the provider can cache the prompt. Each agent needs a plugin of its own, because the tools
+    of the agent decide which files are safe to use.
 
     Example::
 
@@ -158,7 +161,7 @@ class StableTexts(Plugin):
         super().__init__()
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that adds the texts to each model call."""
+        """Register the middleware that adds the instruction files to the system prompt of each model call."""
         if self._agent is not None:
             raise ValueError("these StableTexts already serve an agent; give each agent its own")
         self._agent = weakref.ref(agent)
@@ -171,11 +174,11 @@ class StableTexts(Plugin):
 
     @property
     def text(self) -> str:
-        """Text for the system prompt; empty before ``load`` was called."""
+        """Text of the instruction files for the system prompt; empty before the files are read."""
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read the files, unless they were read before."""
+        """Read the instruction files for an agent. A second call does nothing."""
         if self._text is None:
             registry = agent.tool_registry
             own = {name for name, tool in registry.registry.items() if _is_own(tool)}

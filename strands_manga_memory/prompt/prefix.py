@@ -16,10 +16,10 @@ from strands_manga_memory.messages.turn_context import injected_count
 
 
 class MessageFingerprint(NamedTuple):
-    """Content hash and tracking id of a message in a request.
+    """Hash of a message's content in a request, with the message's tracking id.
 
     Attributes:
-        content: Hash of the role and the stored blocks, without blocks that were added for one request.
+        content: Hash of the role and the content blocks. Blocks that were added only for this request are left out.
         tracking_id: Strands' id of the message, or an empty string.
     """
 
@@ -28,7 +28,7 @@ class MessageFingerprint(NamedTuple):
 
 
 def fingerprint_messages(context: InvokeModelContext) -> list[MessageFingerprint]:
-    """Return the fingerprint of each message of a request."""
+    """Return the content hash and tracking id of each message of a request."""
     return [
         MessageFingerprint(
             hash((message["role"], *map(_block_text, _stored_blocks(context, at)))), message.get("tracking_id") or ""
@@ -49,9 +49,9 @@ def count_repeated_tokens(
     previous: Sequence[MessageFingerprint],
     shared: int,
 ) -> int:
-    """Estimate the tokens of messages that both requests have, but that follow the first difference between the requests.
+    """Estimate the tokens of messages in both requests that the prompt cache cannot serve.
 
-    The cache cannot serve these messages.
+    These are the messages after the first difference between the requests.
 
     Args:
         context: Current request.
@@ -71,7 +71,7 @@ def fingerprint(value: Any) -> str:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
-    """Return the blocks of a message without blocks that were added for one request."""
+    """Return the content blocks of message number ``at`` of a request, without blocks that were added only for this request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]

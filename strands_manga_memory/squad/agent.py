@@ -43,12 +43,11 @@ class SessionStrandsAgent(SquadAgent):
     The invocation state of tools contains ``user_id``, ``session_id``, ``agent_id`` and ``tenant``, which ``additional_params``
     cannot replace. A failed request is answered with ``failed_text``, and the error is logged.
 
-    A tool or hook may interrupt the turn. The reason of the interrupt is then the answer, and the user's next message is the
+    A tool or hook may interrupt a request. The reason of the interrupt is then the answer, and the user's next message is the
     response to the interrupt.
 
-    Closing a stream or cancelling a request cancels the turn. If a stream is neither read to its end nor closed, its turn still
-    runs to the end. When a turn has ended or was cancelled, the next request of the conversation can run. A stream does no work
-    before its first iteration.
+    A caller cancels a request by closing its stream or cancelling its task. A request whose stream is neither read to its end
+    nor closed still runs to its end. A stream does no work before its first iteration.
 
     Example::
 
@@ -59,16 +58,16 @@ class SessionStrandsAgent(SquadAgent):
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.
-        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with new session
-            and conversation managers. Called on a thread for each request.
+        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with new session and
+            conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
-        hot: Hot store in which a turn holds a lease, so that other processes wait. With None (default), only requests of this
-            process wait, and the session managers merge turns that two processes save.
+        hot: Hot store in which a running request holds a lease, so that other processes wait. With None (default), only
+            requests of this process wait, and the session managers merge turns that two processes save.
         handoffs: Store of the messages that other agents leave for this agent. It is read once per request. Default: None.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
         wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
         lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
-        grace: Seconds for which a cancelled turn may continue to its end, before its task is cancelled. Default 5.
+        grace: Seconds for which a cancelled request may continue to its end, before its task is cancelled. Default 5.
         failed_text: Answer to a request that failed.
         busy_text: Answer to a request that waited too long; the request is not stored.
         cancelled_text: Answer stored in the session for a request that was cancelled before its answer.
@@ -153,7 +152,11 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Run a turn as a separate task, and yield the chunks of its answer. An abandoned stream does not block the turn."""
+        """Answer a request in a separate task, and yield the chunks of the answer.
+
+        If the stream is closed before its end, the task is cancelled after the grace period. A stream that is neither read nor
+        closed does not stop the task.
+        """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
         turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))

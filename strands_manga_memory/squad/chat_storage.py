@@ -197,7 +197,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store, with the message logs and the list of agents, is available."""
+        """Whether the durable store is available, which has the message logs and the list of a session's agents."""
         return bool(self._memory.stats()["durable"] == "up")
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:

@@ -47,10 +47,10 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """During the block, record that the caller waits for the running request of a conversation.
+        """Record during a ``with`` block that the caller's request waits for the request that runs in a conversation.
 
         Raises:
-            CircularWaitError: The request that runs in the conversation waits for the caller, directly or through others.
+            CircularWaitError: The running request waits for the caller's request, directly or through other requests.
         """
         held = self._held.get()
         with self._lock:
@@ -69,7 +69,7 @@ class WaitGraph:
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Mark the caller's request as the one that runs in a conversation during the block."""
+        """Record during a ``with`` block that the caller's request is the one that runs in a conversation."""
         before = self._held.get()
         self._held.set((*before, key))
         try:
@@ -118,7 +118,7 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait until the earlier requests of a conversation have ended. Later requests wait until the block ends.
+        """Wait until the earlier requests of a conversation have ended. Later requests wait for the end of the ``with`` block.
 
         Args:
             scope: Scope of the conversation.
@@ -145,7 +145,10 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
-        """Wait until all earlier requests of a conversation have left its queue, and leave the queue after the block."""
+        """Wait until all earlier requests of a conversation have ended.
+
+        The end of the ``with`` block admits the next request.
+        """
         mine = Future[None]()
         mine.set_running_or_notify_cancel()  # so that the cancellation of a waiting request does not cancel the future
         with self._lock:
@@ -167,7 +170,10 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
-        """Wait for the lease of a conversation, and hold it during the block. If the store fails, no lease is held."""
+        """Wait for the lease of a conversation, and hold the lease during a ``with`` block.
+
+        If the store fails, the block runs without a lease.
+        """
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, uuid.uuid4().hex
         acquire = partial(hot.acquire_lease, name, owner=owner, ttl=self._lease)
@@ -197,7 +203,11 @@ class ConversationTurns:
 
 
 async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
-    """Acquire a lease in a thread. A cancelled caller waits for the end, or the lease might be acquired after its release."""
+    """Call ``acquire``, which acquires a lease, in a thread, and return its result.
+
+    If the caller is cancelled, wait for the end of the call first. Otherwise the lease could be acquired after the caller has
+    released it.
+    """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:
         return await asyncio.shield(acquiring)

@@ -110,8 +110,8 @@ class PlannedWrite(NamedTuple):
 class SQLTable:
     """Base class of tables in SQL databases.
 
-    Each record is a row with its partition value, its sort value and the serialized record. The indexes of the schema, for
-    other tools, exist in DynamoDB only.
+    Each record is a row with its partition value, its sort value and the serialized record. Secondary indexes of the schema are
+    not created, because only DynamoDB tables have them.
     """
 
     schema: TableSchema

@@ -15,7 +15,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a DynamoDB table, for other tools: it groups records by ``partition``, sorted by ``sort``."""
+    """Secondary index of a DynamoDB table, which groups records by ``partition`` and sorts them by ``sort``.
+
+    This package does not query it. It is for other applications.
+    """
 
     name: str
     partition: str
@@ -107,8 +110,8 @@ class Table(Protocol):
     """Durable table of sorted records.
 
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is strongly
-    consistent, except a read through an index. Every method raises ``StoreUnavailableError`` if the store does not answer
-    within its deadline. Other errors of the driver raise ``StoreError``.
+    consistent. Every method raises ``StoreUnavailableError`` if the store does not answer within its deadline. Other errors of
+    the driver raise ``StoreError``.
     """
 
     schema: TableSchema

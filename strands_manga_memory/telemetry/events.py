@@ -33,7 +33,8 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name in the statistics. The span is named ``manga_memory.`` and this name. For store calls: the operation.
+        name: Name in the statistics. The span is named ``manga_memory.`` and this name. Only the span and the statistics of a
+            store call are named after the called operation.
         duration: Histogram of the duration in seconds; None for events without a duration.
         counts: Counters and further histograms, keyed by the name of the value that they record, such as ``tokens``.
         labels: Names of the attributes that metrics have. Spans have all attributes.

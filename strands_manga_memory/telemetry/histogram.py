@@ -27,13 +27,13 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Add a value to the histogram ``count`` times. Values below 1e-9 are added as 1e-9."""
+        """Count a value in its bucket of the histogram, ``count`` times. Values below 1e-9 are counted as 1e-9."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 
     @property
     def total(self) -> int:
-        """Number of counted values."""
+        """Number of values in all buckets of the histogram."""
         return self.counts.total()
 
     def steps(self) -> Iterator[tuple[float, int]]:

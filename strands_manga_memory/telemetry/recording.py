@@ -98,7 +98,7 @@ class EventRecorder:
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
 
     def flush(self) -> None:
-        """Export all recorded events."""
+        """Export all telemetry events that wait in the queue."""
         with self._draining:
             for _ in range(len(self._entries)):
                 try:
@@ -151,7 +151,10 @@ def _export_span(entry: _Entry) -> None:
 
 
 class Measurement(NamedTuple):
-    """Attributes and values of a measured event, to which the measured block may add more."""
+    """Attributes and values of a telemetry event whose duration ``measured`` measures.
+
+    The code in the ``with`` block may add attributes and values.
+    """
 
     attributes: dict[str, Any]
     counts: dict[str, float]
@@ -159,7 +162,11 @@ class Measurement(NamedTuple):
 
 @contextmanager
 def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
-    """Record an event with the duration of a ``with`` block and the type of an exception, which is raised again."""
+    """Record a telemetry event with the duration of a ``with`` block.
+
+    The block gets a ``Measurement``, to which it may add attributes and values. If the block raises an exception, the event
+    contains the exception's type, and the exception is raised again.
+    """
     noted = Measurement(attributes, {})
     start = time.perf_counter()
     try:
@@ -172,13 +179,16 @@ def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
 
 
 def missed(tier: str) -> None:
-    """Count a wait for a tier, ``hot`` or ``durable``, that reached its deadline."""
+    """Count a call of a storage tier (``hot`` or ``durable``) that did not end within its deadline."""
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a tier if a ``with`` block takes over ``deadline`` seconds. It is not interrupted."""
+    """Count a missed deadline of a storage tier if the ``with`` block takes longer than ``deadline`` seconds.
+
+    The block is not interrupted.
+    """
     start = time.perf_counter()
     try:
         yield
@@ -188,12 +198,15 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[_Sample]:
-    """Yield the number of background tasks that wait or run, with labels for a gauge."""
+    """Yield one sample for an OpenTelemetry gauge: the number of background tasks that wait or run, without labels."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[_Sample]:
-    """Yield 1 for each tier whose stores are all available, and 0 for each other tier in use, with labels for a gauge."""
+    """Yield one sample for each storage tier in use, for an OpenTelemetry gauge. The label names the tier.
+
+    The value is 1 if all stores of the tier are available, and 0 otherwise.
+    """
     for number, tier in enumerate(("hot", "durable")):
         known = [
             (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None
@@ -203,7 +216,10 @@ def tiers() -> Iterator[_Sample]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Bind a function to the current span, the parent of all spans that the function creates in another thread."""
+    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another thread calls it.
+
+    Spans that ``work`` creates therefore belong to the current span.
+    """
     return partial(contextvars.copy_context().run, work)
 
 

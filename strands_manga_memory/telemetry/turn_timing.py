@@ -16,10 +16,10 @@ from strands_manga_memory.telemetry.recording import recorder
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Wrap a hook registry to measure the duration of the callbacks that are added through the wrapper.
+    """Return a wrapper of a hook registry that measures the duration of the callbacks added through it.
 
-    At the end of each turn, one event records the duration of the turn and of these callbacks. While telemetry is off,
-    ``registry`` is returned unchanged.
+    At the end of each turn, one event records the duration of the turn, and the total duration of these callbacks. While
+    telemetry is off, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -32,7 +32,10 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Duration of a turn and of the memory layer's hooks. The callbacks of one agent never run at the same time."""
+    """Stopwatch for one agent: duration of the current turn, and total duration of this package's callbacks in the turn.
+
+    The callbacks of one agent never run at the same time.
+    """
 
     def __init__(self) -> None:
         self.layer = 0.0
@@ -56,7 +59,7 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Hook registry that adds the duration of each added callback to the total of the turn's callbacks."""
+    """Hook registry that measures the duration of each callback added to it, and adds this to the total of the turn."""
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry

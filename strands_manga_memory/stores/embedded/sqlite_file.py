@@ -217,11 +217,11 @@ class SQLiteFile:
             self._close()
 
     def end_fork(self) -> None:
-        """Let the threads of the parent process use the file again."""
+        """Let the threads of the parent process use the SQLite file again after a fork."""
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock between threads in a forked child process, because ``prepare_fork`` acquired it in the parent."""
+        """Replace the lock in a forked child process, because ``prepare_fork`` acquired it in the parent process."""
         self._lock = threading.Lock()
 
     def _close(self) -> None:
