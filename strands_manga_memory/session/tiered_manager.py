@@ -50,30 +50,30 @@ _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 
 
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
-    """Session manager that stores a session in a hot and a durable tier.
+    """Session manager of Strands that stores a session in a hot and a durable tier.
 
-    Each turn is saved in the hot tier, and every few turns are flushed to the durable tier, in the background. Pass the manager
-    to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. A restored agent has exactly the messages of the original
-    agent, with all changes of its conversation manager.
+    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in the hot tier, and every few
+    turns are flushed to the durable tier, in the background. A restored agent has exactly the messages of the original agent,
+    with all changes of its conversation manager.
 
     If a crash interrupts a turn, requests to the model get an error result for each open tool call. The history is not changed.
 
-    If a store fails after an agent was created or restored, the agent continues. Unsaved messages are kept, counted in
-    ``stats()``, and saved later. If the process and the hot tier are lost together, the turns since the last flush can be lost.
-    If only one of them is lost, no turn is lost.
+    If a store fails while an agent is in use, the agent continues. Unsaved messages are kept in memory, counted in ``stats()``,
+    and saved later. Turns since the last flush can be lost only if the process and the hot tier are lost together.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier or its URL, saved every turn. One that ends with the process is not used when there is a durable tier.
-        durable: The durable tier, or its URL (a missing table is then created); flushed every ``flush_every`` turns, at
-            interrupts and at ``close``; every turn if no hot tier survives the process.
-        flush_every: Turns between flushes. Default 5.
+        hot: The hot tier or its URL. Each turn is saved in it. With a durable tier, a hot tier that ends with the process is
+            not used.
+        durable: The durable tier or its URL (a missing table is then created). Turns are flushed to it every ``flush_every``
+            turns, at interrupts and at ``close``, or every turn if no hot tier survives the process.
+        flush_every: Number of turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
-        refresh: ``turn`` spends one read before each turn to see the turns of other devices. Default ``never``.
+        refresh: ``turn``: one read before each turn gets the turns of other devices. ``never`` (default): no such read.
         codec: Compresses, encrypts and checksums stored values.
-        hot_deadline: Seconds a turn waits for the hot tier. Default 0.05.
-        durable_deadline: Seconds a turn waits for the durable tier when it is the only one that survives. Default 2.0.
-        max_unsaved: Unsaved messages from which on a turn is refused with ``StoreUnavailableError``. Default 10,000.
+        hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
+        durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier survives the process. Default 2.0.
+        max_unsaved: Number of unsaved messages from which on a new turn raises ``StoreUnavailableError``. Default 10,000.
         clock: Returns the time in seconds since 1970.
 
     Raises:
@@ -115,7 +115,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names}, {rules})"
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks. The save runs after all other hooks, so that it includes their changes."""
+        """Register the callbacks that restore and save an agent, Graph or Swarm.
+
+        An agent is saved after all other hooks have run, so that their changes are saved, too.
+        """
         # The callbacks are methods: functions defined here would be created again for each of thousands of agents.
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
@@ -207,10 +210,11 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace the message with the same ``tracking_id`` by ``redact_message`` in all stored content.
+        """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in all stored content.
 
-        The call waits until the redacted message is stored. After ``durable_deadline``, it is stored in the background. On an
-        event loop, the call returns at once, and the agent's next hook waits. Nothing stored later has the original message.
+        The call waits until the new message is stored, at most for ``durable_deadline``; a later write is done in the
+        background. On an event loop, the call does not wait, but the agent's next hook does. Nothing stored later has the
+        original message.
         """
         live = self._agent(agent)
         futures = live.redact(redact_message)
@@ -222,10 +226,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
-        """Save the agent's present state.
+        """Save the present state of an agent.
 
-        During a turn, the state is saved with the turn. Between turns, the call waits until the state is saved: at most
-        ``hot_deadline`` on an event loop, and ``durable_deadline`` elsewhere.
+        During a turn, this call does nothing, because the state is saved at the end of the turn. Between turns, the call waits
+        until the state is saved: at most for ``hot_deadline`` on an event loop, and for ``durable_deadline`` elsewhere.
         """
         live = self._agent(agent)
         if not live.in_turn:
@@ -295,7 +299,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
 
 def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:
-    """Request a save of an orchestrator's state, with a flush if the run ends with an interrupt."""
+    """Request a save of the state of a Graph or Swarm. If its run has ended with an interrupt, the state is also flushed."""
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -43,18 +43,22 @@ _GROWING = 20
 class TtlPolicy:
     """Policy that sets how long a conversation stays in the hot tier, and how long a session lasts.
 
-    The depth of a conversation is its number of turns. In the mode ``hybrid``, the time to live in seconds is 1,800, and 2,700
-    from 10 turns on. For ``premium``, it is 2,700, and 3,600 from 8 turns on. For ``vip``, it is 3,600, and 7,200 from 5 on.
+    In the mode ``hybrid``, the time to live depends on the user's tier and on the number of turns:
+
+    - ``standard``: 1,800 seconds, and 2,700 from 10 turns on.
+    - ``premium``: 2,700 seconds, and 3,600 from 8 turns on.
+    - ``vip``: 3,600 seconds, and 7,200 from 5 turns on.
 
     Args:
         tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
             returns it, called at each use, because a tier may change during a session.
-        mode: ``hybrid`` (default): by tier and depth, refreshed by the agent's reads and writes. ``sliding``: ``seconds``,
-            refreshed the same way. ``activity``: ``seconds``, a twentieth of it more for each turn after the first and twice as
-            long at most (by default 1,800 to 3,600 from 21 turns on), refreshed by writes only. ``fixed``: ``seconds`` from the
-            first write, never refreshed.
-        seconds: Seconds to live in the modes other than ``hybrid``; given with ``hybrid`` it means ``sliding``. Default 1,800.
-        session: Seconds after the last use at which the session ends and the next use starts a new one. Default 86,400.
+        mode: ``hybrid`` (default): by tier and turns; the agent's reads and writes restart the time to live. ``sliding``:
+            always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for each turn after
+            the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write, never
+            restarted.
+        seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it has the effect of ``sliding``.
+            Default 1,800.
+        session: Seconds after the last use at which the session ends. The next use starts a new one. Default 86,400.
         grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
 
     Raises:

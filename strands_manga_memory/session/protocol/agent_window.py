@@ -26,14 +26,14 @@ Found = Callable[[str], Iterable[tuple[TurnKey, int]]]
 def slots_of(
     messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: ()
 ) -> tuple[Slot, ...]:
-    """Convert an agent's history to references to stored messages.
+    """Convert an agent's history from messages to references to stored messages.
 
     A message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the edited
-    message. For a message that is not stored, such as a summary, the result has a ``Slot`` without a key that contains it.
+    message. For a message that is not stored, such as a summary, the reference contains the message and has no turn key.
 
     Args:
-        messages: The agent's history.
-        view: References of the previous history, and of the messages that were appended since.
+        messages: The messages of the agent's history.
+        view: References of the previous history, and of the messages that were added since.
         stored: Returns the serialized message to which a reference points.
         found: Returns turn key and index of each message in memory with a ``tracking_id``, also if it left the history.
     """
@@ -70,13 +70,13 @@ def slots_of(
 def messages_of(
     view: Sequence[Slot], stored: Stored, *, before: Sequence[Slot] = (), live: Sequence[Message] = ()
 ) -> list[Message]:
-    """Return the messages to which references point, with placeholders for messages that cannot be read.
+    """Convert references to stored messages to the messages of an agent's history. Unreadable messages become placeholders.
 
     Args:
         view: The references.
-        stored: Returns the serialized message to which a reference points.
-        before: References of the agent's present history.
-        live: Messages of the agent's present history. They are returned as the same objects if ``view`` refers to them.
+        stored: Returns the serialized message to which a reference points; None if it cannot be read now.
+        before: References of the agent's present history, one for each message in ``live``.
+        live: Messages of the agent's present history. Those to which ``view`` refers are returned as the same objects.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []

@@ -28,9 +28,9 @@ EMPTY_SECONDS = 3600.0
 class Conversation:
     """Access of one process to a conversation in the hot and the durable tier.
 
-    The object holds this process's copy of the conversation, and is thread-safe. The durable tier has a log of the turns. A
-    flush writes the turns that the log lacks. If a tier that a method needs does not answer, the method raises
-    ``StoreUnavailableError``, and the changes are kept.
+    The object holds this process's copy of the conversation, and is thread-safe. The durable tier has a record (state of the
+    conversation) and a log of the turns. A flush writes the turns that the log lacks. If a tier that a method needs does not
+    answer, the method raises ``StoreUnavailableError``, and the changes are kept.
 
     Args:
         hot: The hot tier; None if there is only a durable tier.
@@ -68,9 +68,9 @@ class Conversation:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether ``flush_every`` ended turns are missing in the log, or the durable record is outdated.
+        """Whether ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
 
-        An outdated record lacks a redaction, is marked complete although turns followed, or is hours older than the last use.
+        It is outdated if it lacks a redaction, is marked complete although turns followed, or is hours older than the last use.
         """
         if self.durable is None:
             return False
@@ -92,11 +92,11 @@ class Conversation:
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
         start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _ended(work()),
     ) -> StoreUnavailableError | None:
-        """Read the conversation from both tiers, and join the two records.
+        """Read the conversation from both tiers, and merge both with this process's copy.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Function that is called for each tier, with its name and the function that reads it.
+            read: Wrapper around the read of a tier. It gets the tier's name and the function that reads.
             start: Starts the read of the hot tier, such as in a thread.
 
         Returns:
@@ -129,14 +129,14 @@ class Conversation:
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes before a turn. The durable tier is read only if the hot tier is empty or missing."""
+        """Read other writers' changes of the conversation. The durable tier is only read without a filled hot tier."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, restart its TTL if ``touch``, join it with the local copy, and return it as read."""
+        """Read the hot tier's record, and merge it with this process's copy. Return it as read; None if there is none."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -149,10 +149,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable record, join it with the local copy, and return it as read; None if there is none.
+        """Read the durable tier's record, and merge it with this process's copy. Return it as read; None if there is none.
 
         Args:
-            is_alone: Whether the hot tier is empty. Turns of an interrupted flush are then read from the log, and returned.
+            is_alone: Whether the hot tier is empty. Turns that an interrupted flush left in the log are then added.
         """
         durable = self._durable()
         with self._durable_io:
@@ -188,8 +188,8 @@ class Conversation:
         """Return all turns of the log in order, and the turns that only this process has.
 
         Args:
-            newest: Read only the newest turns from a durable tier, until they have this many messages. None: all turns.
-            until: Read only turns up to this key from a durable tier. None: all turns.
+            newest: Minimum number of messages to read from a durable tier, back from the last turn. None: all messages.
+            until: Key of the last turn to read from a durable tier. None: all turns.
         """
         with self.local.lock:
             base = self.local.base
@@ -214,7 +214,7 @@ class Conversation:
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Write the turns that the log lacks to the durable tier, and update the durable record.
+        """Write the turns that the log lacks to the durable tier, and update the durable tier's record of the conversation.
 
         With ``writes_hot``, the hot tier is updated, too, and its time to live restarts.
         """
@@ -231,7 +231,7 @@ class Conversation:
                 self.durable.purge(self.local.base.logs_from)
 
     def save_hot(self, *, fills: bool = False) -> bool:
-        """Store the changes in the hot tier with one compare-and-set.
+        """Store the changes of the conversation in the hot tier with one compare-and-set.
 
         Args:
             fills: Whether to also write to an empty hot tier, because the durable tier has been written already.
@@ -255,7 +255,7 @@ class Conversation:
         return True
 
     def catch_up_hot(self) -> None:
-        """Write the present record to the hot tier after an outage, even without unsaved changes."""
+        """Write the conversation to the hot tier after an outage of that tier, even without unsaved changes."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
@@ -289,7 +289,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation. Until the next message, mark the durable copy as complete: the hot tier has nothing newer."""
+        """Flush the conversation. With two tiers, the durable copy is marked as complete until the next message."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -357,7 +357,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the local record to an empty hot tier, if the durable tier has it. An older record could undo a deletion."""
+        """Write the conversation to an empty hot tier, if the durable tier has this version. Others could undo a deletion."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -396,7 +396,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self) -> None:
-        """Remove turns that are now in the log from the hot record's list of unlogged turns, for the other writers."""
+        """Store in the hot tier which turns are now in the log, so that other writers read it there."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -407,9 +407,9 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write the ended turns to the log. Return the turns that the log still lacks, with the number of logged messages.
+        """Write ended turns to the log. Return the turns that the log still lacks, with their numbers of logged messages.
 
-        A turn is written only if the record in a tier lists its messages. Otherwise, the two tiers would differ after a crash.
+        A turn is written only if a tier's record already counts all of its messages, so that the tiers agree after a crash.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {
@@ -531,7 +531,7 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Empty the hot tier after a flush, except for an empty record that refuses late writes for an hour.
+        """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, and refuses late writes.
 
         Returns:
             False if the hot tier is empty, the durable record lacks some of its content, or another process has written.

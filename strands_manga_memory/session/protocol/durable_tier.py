@@ -1,8 +1,12 @@
 """Storage of one conversation in the durable tier.
 
-The item ``<member>#HEAD`` is the head: the record without the turns that are in the log. Each item
-``<member>#TURN#<incarnation>#<time>.<tag>`` is a turn of the log. ``member`` is the agent or orchestrator, ``incarnation`` the
-number of the conversation's run between two deletions or expiries, and ``<time>.<tag>`` the ``TurnKey``.
+A conversation has two kinds of items:
+
+- ``<member>#HEAD`` is the head: the conversation's state, without the turns that are in the log.
+- ``<member>#TURN#<incarnation>#<time>.<tag>`` is one turn of the log. There is an item for each turn.
+
+``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run, which a deletion or expiry
+ends. ``<time>.<tag>`` is the ``TurnKey``.
 
 The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large. The attributes ``intent``,
 ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is not encrypted.
@@ -55,12 +59,12 @@ ENDED_BELOW = "incarnation"
 
 @dataclass(frozen=True)
 class _Head:
-    """Head of a conversation, as the table last returned it.
+    """Head of a conversation (the table item with its state), as the table last returned it.
 
     Args:
-        item: The item of the head; None if there is no head.
-        record: The record in the item, or an empty record if a tombstone of the session or user deleted the conversation. None
-            if there is no head, the head is damaged, or it is an expired tombstone.
+        item: The item; None if there is no head.
+        record: The state in the item, or an empty one if the session or user was deleted. None if there is no head, the head is
+            damaged, or it is an expired tombstone.
         is_obsolete: Whether the item may have content that ``record`` lacks: it is damaged, or the conversation was deleted.
     """
 
@@ -70,9 +74,10 @@ class _Head:
 
 
 class DurableTier:
-    """One conversation in a ``Table``. Its head is an item with the record, and its log has an item for each turn.
+    """One conversation in a table of the durable tier.
 
-    An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
+    The head is the item with the conversation's state. The log has one item for each turn. An incarnation is one run of the
+    conversation, from its beginning to its deletion or expiry.
 
     Args:
         table: The table.
@@ -81,7 +86,7 @@ class DurableTier:
         codec: Encrypts the items, and compresses large items.
         expires_at: Returns the time when the table may delete a head that is written now, in seconds since 1970.
         index_items: Returns the items that list the conversation in indexes. They are put before the first head.
-        watched: Keys of the tombstones of the conversation's session and user.
+        watched: Keys of the tombstones that delete the conversation's session or user. They are read with the head.
         has_hot: Whether there is also a hot tier, which may have a copy of the conversation.
         clock: Returns the time in seconds since 1970. An expired tombstone counts as missing.
     """
@@ -107,30 +112,30 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether this object has the conversation's present head (item with its record) from the last request to the table."""
+        """Whether an earlier request has shown the content of the conversation's head item, or that it is missing."""
         return self._head is not None
 
     @property
     def record(self) -> Record | None:
-        """Record in the conversation's head; None if there is no head, or ``is_known`` is False."""
+        """State of the conversation in its head item; None if there is no readable head, or it is not known."""
         return None if self._head is None else self._head.record
 
     @property
     def head_item(self) -> Item:
-        """Item of the conversation's head. Each write replaces its random number ``v``. Empty if no item is known."""
+        """Table item with the conversation's state, as last read or written; empty if there is none or it is not known."""
         return (self._head and self._head.item) or {}
 
     def forget(self) -> None:
-        """Discard this object's copy of the conversation's head item. ``is_known`` is then False until the next read."""
+        """Discard the known content of the conversation's head item, so that the next use must read it again."""
         self._head = None
 
     # The head
 
     def read_head(self) -> Record | None:
-        """Read the conversation's record from the head, and the tombstones of its session and user.
+        """Read the conversation's state from its head item, and check whether its session or user was deleted.
 
         Returns:
-            The record; None if nothing is stored.
+            The state, which is empty after a deletion; None if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -150,10 +155,10 @@ class DurableTier:
         return record
 
     def read_head_to_delete(self) -> Record | None:
-        """Read the head before the conversation is deleted. A damaged head is no error here.
+        """Read the conversation's head item before the conversation is deleted. A damaged head is no error here.
 
         Returns:
-            The record; None if the head is missing or damaged.
+            The conversation's state; None if the head is missing or damaged.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -176,13 +181,14 @@ class DurableTier:
             return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
-        """Store a record as the new head, if the present head is the one that was last read or put here.
+        """Replace the conversation's head item (its state), unless another writer has changed it since the last read or put.
 
         Args:
-            record: The record, with the turns that the log lacks.
+            record: The new state, with the turns that the log lacks.
 
         Returns:
-            False if another writer has changed the head, or the session was deleted. Read and join the head, then try again.
+            False if another writer has changed the head, or the session or user was deleted. Then read the head, merge, and try
+            again.
 
         Raises:
             StoreUnavailableError: The table does not answer. The head may have been stored.
@@ -226,7 +232,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation (run) that the tombstones of session and user do not delete; 0 without tombstones."""
+        """Return the number of the conversation's first run that the tombstones do not delete; 0 without tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -236,7 +242,12 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Write a turn of an incarnation (run of the conversation) to the log, merged with a stored copy of the turn.
+        """Write a turn of a conversation to the log. If the log has a copy of the turn, the two copies are merged.
+
+        Args:
+            incarnation: Number of the conversation's run between two deletions or expiries.
+            key: Key of the turn.
+            turn: The turn.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
@@ -270,12 +281,12 @@ class DurableTier:
         return {key: turn for key, turn in turns.items() if turn is not None}
 
     def read_log(self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None) -> dict[TurnKey, Turn]:
-        """Read the turns of an incarnation from the log, keyed by turn key.
+        """Read turns of a conversation from the log, keyed by turn key.
 
         Args:
             incarnation: Number of the conversation's run between two deletions or expiries.
-            newest: Read only the newest turns, until they have this many messages. None: all turns.
-            until: Read only turns up to this key. None: all turns.
+            newest: Minimum number of messages to read, back from the last turn. Whole turns are read. None: all messages.
+            until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
         last = f"{prefix}{until or chr(0x10FFFF)}"
@@ -300,7 +311,11 @@ class DurableTier:
         return [key for key, item in self._logged(incarnation) if self._turn_in(item) is None]
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns that are in the log, although the stored record ``head`` does not list them as logged."""
+        """Return the keys of turns that are in the log, but that the conversation's head item does not count as logged.
+
+        Args:
+            head: The state in the head item.
+        """
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
         logged = self._logged(head.incarnation, first=min([*newest, *head.unlogged]) if newest else None, attributes=[])
@@ -309,7 +324,7 @@ class DurableTier:
     def _logged(
         self, incarnation: int, *, first: TurnKey | None = None, attributes: Sequence[str] | None = None
     ) -> Iterator[tuple[TurnKey, Item]]:
-        """Yield the key and the first item of each logged turn of an incarnation, from the turn ``first`` on."""
+        """Yield key and first item of each turn in the log of a run of the conversation, from the turn ``first`` on."""
         prefix = self._prefix(incarnation)
         begin, end = f"{prefix}{first or ''}", f"{prefix}\U0010ffff"
         for item in self._table.query(self._session, first=begin, last=end, attributes=attributes):
@@ -318,7 +333,16 @@ class DurableTier:
                 yield TurnKey.parse(sort.removeprefix(prefix)), item
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return ``head`` with the turns of the log that it does not list, because a flush stopped before it stored a head."""
+        """Add turns of the log to the conversation's stored state that the state does not list.
+
+        Such turns are in the log if a flush was interrupted between the write of the turns and the write of the state.
+
+        Args:
+            head: The stored state.
+
+        Returns:
+            The completed state; ``head`` itself if no turn is missing.
+        """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head
@@ -330,9 +354,17 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the stored record ``head``, with turns of ``record.seen`` added to ``head.seen`` if the log has them.
+        """Add turns to the list ``head.seen`` if ``record.seen`` has them and a read of the log finds them.
 
-        A turn in ``record.seen`` may be missing in the log if the table was restored from a backup.
+        ``seen`` lists known turns with their numbers of messages. The log is read because it may lack turns after the table was
+        restored from a backup.
+
+        Args:
+            head: State of the conversation, in the form to store.
+            record: State of the conversation in this process.
+
+        Returns:
+            ``head`` with the added turns.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
@@ -395,7 +427,7 @@ sleep = time.sleep
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user, also those that are not stored yet.
+    """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
 
     A caller that also deletes each conversation must list the conversations again after this call.
 
@@ -406,7 +438,7 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
         until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
-        Lowest incarnation (number of a conversation's run) that the tombstone does not delete.
+        Incarnation (number of a conversation's run) from which on conversations are not deleted by the tombstone.
     """
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -416,16 +448,15 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 
 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
-    """Return a record in the form in which the durable tier stores it.
+    """Return a conversation's state in the form that the durable tier stores.
 
-    Its field ``seen`` (known turns with their numbers of messages) then counts only messages that are in ``record.turns`` or
-    that ``before`` counted. Other messages are not counted, because a table that was restored from a backup may lack them.
+    The stored form has only the messages of the turns in ``unlogged``. Its list ``seen`` counts a message only if it is in
+    ``record.turns``, or if ``before`` counted it. Other messages may be missing in a table that was restored from a backup.
 
     Args:
-        record: The record to store.
-        unlogged: Turns that are incomplete in the log, with the number of messages that the log has. The stored record contains
-            the messages of these turns only.
-        before: The previously stored record; None if there is none.
+        record: The state of the conversation.
+        unlogged: Turns that are incomplete in the log, with the number of messages that the log has of each.
+        before: The previously stored state; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}
     seen = {}

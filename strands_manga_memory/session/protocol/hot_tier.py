@@ -4,12 +4,13 @@ The conversation is one hash. Each write of the hash is one compare-and-set. The
 
 - ``head``: version and counters.
 - ``view``: the agent's history, as references to messages.
-- ``seen``: turns that the writer has seen, with their numbers of messages. Turns whose own fields show the number are left out.
+- ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own field with all of these
+  messages is left out.
 - ``removed``: turns that a rewind removed, with their numbers of messages.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
 - ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
-- ``archive``: list of the turns that have left the history. Only without a durable tier: the hash then keeps the turns' fields.
+- ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps these turns, too.
 
 The field ``window`` lists the fields that are read when an agent is restored.
 """
@@ -71,19 +72,19 @@ _Part = TurnKey | str | bytes
 
 @dataclass
 class _Stored:
-    """Content of the conversation's hash after the last read or write, and the epoch of the next write.
+    """Content of the hash that stores a conversation in the hot tier, as last read or written.
 
-    The parts are the content of the numbered fields: a turn with the number 12 is in ``m12``, any other part in ``x12``.
+    A turn is in a field ``m<number>``. A state value or an edited message is in a field ``x<number>``. These are the parts.
 
     Args:
-        expect: Epoch and version that the next compare-and-set expects; None if the hash is missing.
+        expect: Epoch and version in the store, which the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
-        record: The record; None if there is none.
-        parts: Field number and content of each part that a restore reads. An edited message is its own key in this dict, so its
+        record: The state of the conversation; None if there is none.
+        parts: Field number and content of each part that a restore reads. The key of an edited message is the message, and its
             content is None.
         archive: Field number and message count of each turn that a restore does not read.
         unreadable: Field number and message count of each turn that cannot be read.
-        small: Python ``hash()`` of the content of each unnumbered field, such as ``view``, keyed by field name.
+        small: Python ``hash()`` of the content of each field without a number, such as ``view``, keyed by field name.
         expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
 
@@ -98,33 +99,39 @@ class _Stored:
 
     @property
     def turns(self) -> dict[TurnKey, tuple[int, Turn]]:
-        """Field number and content of each turn that a restore reads. A turn in the field ``m12`` has the number 12."""
+        """Field number and content of each turn that the restore of an agent reads. The field ``m12`` has the number 12."""
         return {part: found for part, found in self.parts.items() if isinstance(part, TurnKey)}
 
     @property
     def lengths(self) -> dict[TurnKey, int]:
-        """Number of messages of each turn that a restore reads, also of unreadable turns."""
+        """Number of messages of each turn that the restore of an agent reads, also of turns that cannot be read."""
         lengths = {key: length for key, (_, length) in self.unreadable.items()}
         return lengths | {key: len(turn.messages) for key, (_, turn) in self.turns.items()}
 
     @property
     def bodies(self) -> dict[bytes, int]:
-        """Numbers in the names of the hash fields with edited or written messages, keyed by serialized message."""
+        """Field numbers of messages that the conversation manager edited or wrote, keyed by serialized message.
+
+        In the hash, the message with the number 12 is in the field ``x12``.
+        """
         return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
 
     @property
     def numbers(self) -> dict[_Part, int]:
-        """Numbers in the names of the hash fields with turns, state entries and edited messages, such as 12 for ``m12``."""
+        """Field numbers of turns, state values and edited messages in the hash, such as 12 for the field ``m12`` or ``x12``."""
         return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
 
     @property
     def names(self) -> set[str]:
-        """Names of all fields except the list of the fields that a restore reads."""
+        """Names of all fields of the conversation's hash, except ``window``."""
         return self.small.keys() | {_field_name(part, number) for part, number in self.numbers.items()}
 
     @property
     def listed(self) -> bytes:
-        """List of the numbered fields that a restore reads: ``1-4,7,x2`` for ``m1`` to ``m4``, ``m7`` and ``x2``."""
+        """Value of the hash field ``window``, the list of the fields that the restore of an agent reads.
+
+        For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
+        """
         runs: list[list[int]] = []
         for number in sorted(number for number, _ in {**self.unreadable, **self.turns}.values()):
             if runs and runs[-1][1] + 1 == number:
@@ -161,7 +168,7 @@ class HotTier:
 
     @property
     def record(self) -> Record | None:
-        """Last known record in the store; None if there is no record, or the content is not known."""
+        """State of the conversation in the store, as last read or written; None if there is none, or it is not known."""
         return None if self._stored is None else self._stored.record
 
     @property
@@ -171,7 +178,10 @@ class HotTier:
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch (raised by each deletion) and version of the last known content; None if there is none or it is not known."""
+        """Epoch and version of the conversation in the store, as last read or written; None if it is missing or not known.
+
+        Each end or deletion of the conversation raises the epoch by 1.
+        """
         return None if self._stored is None else self._stored.expect
 
     @property
@@ -180,7 +190,7 @@ class HotTier:
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
-        """Discard the known content, so that the next operation reads the store again."""
+        """Discard the known content of the conversation in the store, so that the next operation reads the store again."""
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
@@ -224,17 +234,17 @@ class HotTier:
             return None
 
     def write(self, record: Record, *, ttl: float) -> bool:
-        """Replace the last known record with one compare-and-set.
+        """Replace the conversation in the store with one compare-and-set.
 
         Args:
-            record: The new record. It must be joined with the property ``record``, whose content is replaced.
+            record: The new state of the conversation. The caller has merged it with the state that was last read.
             ttl: Seconds to live from now.
 
         Returns:
-            False if another writer has changed the record. Read and join the record, then try again.
+            False if another writer has changed the conversation. Then read it, merge, and try again.
 
         Raises:
-            StoreUnavailableError: The store does not answer. The record may have been stored.
+            StoreUnavailableError: The store does not answer. The conversation may have been stored.
         """
         before = self._stored
         if before is None:
@@ -261,13 +271,13 @@ class HotTier:
         return True
 
     def read_archive(self, keys: set[TurnKey] | None = None) -> dict[TurnKey, Turn]:
-        """Read turns that the hot tier keeps as the log.
+        """Read turns of the conversation from the hot tier, which keeps all turns if there is no durable tier.
 
         Args:
             keys: Keys of the turns to read. None: all turns.
 
         Returns:
-            The archived turns, and turns that the last ``read`` returned, keyed by turn key. ``keys`` restricts both.
+            The turns, keyed by turn key. Missing turns, and turns that cannot be read, are left out.
         """
         stored = self._stored
         if stored is None:
@@ -283,7 +293,14 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return the record ``draft``. Archived turns for which it has new redactions are added to it in redacted form."""
+        """Add archived turns (turns that have left the agent's history) to a state to store, if it has new redactions of them.
+
+        Args:
+            draft: The state of the conversation.
+
+        Returns:
+            The state, with these turns in redacted form.
+        """
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
         new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
@@ -295,7 +312,7 @@ class HotTier:
     # Fields
 
     def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:
-        """Encode a record as fields of the hash.
+        """Encode the state of a conversation as fields of its hash.
 
         Returns:
             The content of the hash after the write, the fields that change, and the names of the fields to remove.
@@ -362,7 +379,7 @@ class HotTier:
         return stored
 
     def _decode_part(self, name: str, data: bytes, stored: _Stored) -> None:
-        """Add the content of a numbered field to ``stored``."""
+        """Decode a hash field with a turn, a state value or an edited message, and add its content to ``stored``."""
         number = int(name[1:])
         if name[0] == "x":
             with trusted(self._name):
@@ -388,7 +405,7 @@ class HotTier:
             return None
 
     def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and the message count of a damaged turn from the beginning of its field.
+        """Return the key and the message count of a damaged turn. They are at the beginning of the turn's hash field.
 
         Raises:
             CorruptRecordError: The beginning of the field is damaged, too.
@@ -436,7 +453,7 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return the numbers of parts: as in ``known``, or free numbers for new parts."""
+    """Return a field number for each turn, state value or edited message: the known number, or a free one if it is new."""
     used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
     free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
     return {part: known[part] if part in known else next(free[_kind_of(part)]) for part in parts}

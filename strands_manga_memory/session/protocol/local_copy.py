@@ -37,18 +37,18 @@ MOST_EVICTED = 256
 class LocalCopy:
     """One process's copy of a conversation, with the changes that no store has confirmed.
 
-    The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. The agent may make changes while a save
-    is running. An incarnation is the conversation between its beginning and its deletion or expiry.
+    The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. A record is the state of the
+    conversation as a tier has it. An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
 
     Args:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps the log of all turns, because there is no durable tier.
-        ids: Unencoded ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
-        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets the values
-            of this process's state entries, keyed by name, and the other writer's record. An error prevents the merge.
+        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
+        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets this
+            process's state values, keyed by name, and the other writer's record. An error prevents the merge.
 
     Attributes:
-        base: Result of ``join`` for all records that this process has read and written.
+        base: State of the conversation, merged from all records that this process has read and written.
         view: The history that the agent has now, as references to messages.
         window: The history that the next save stores, as references. It also has other writers' turns that ``view`` lacks.
         own: Turns of this process: the open turn, and turns that no store has confirmed in full.
@@ -100,7 +100,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """End the open turn, and give the next message a new turn key."""
+        """End the open turn of the conversation, and let the next message begin a new turn."""
         with self.lock:
             self.end_turn()
             self._skips_rest = False
@@ -142,7 +142,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a turn's message with index ``number``. If a store may have the old one, the next save replaces that, too."""
+        """Replace the message with index ``number`` of a turn. If it may be stored already, the next save replaces it there."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -159,7 +159,7 @@ class LocalCopy:
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history. The conversation manager may have removed, edited or written messages in it."""
+        """Set the agent's present history, in which messages may have been removed, edited or written, as references."""
         with self.lock:
             kept = self.base.without_redacted_bodies(view)
             edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
@@ -190,13 +190,13 @@ class LocalCopy:
             return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
-        """Let the next flush mark the durable copy as complete (the hot tier has nothing newer). A new message cancels this."""
+        """Let the next flush mark the conversation as complete in the durable tier, unless a new message comes before it."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self._changes[CLOSED] = True
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Set values of state entries, keyed by name."""
+        """Set named state values of the conversation. Other values do not change."""
         with self.lock:
             self._changes |= states
             self._drop_saved()
@@ -208,7 +208,7 @@ class LocalCopy:
 
     @property
     def states(self) -> dict[str, Any]:
-        """Values of the state entries, keyed by name."""
+        """State values of the conversation, keyed by name."""
         with self.lock:
             return {name: entry.value for name, entry in self.base.states.items()} | self._changes
 
@@ -219,7 +219,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Replace the agent's history (``view``) by the history to store (``window``). Return the new ``view``."""
+        """Make the history to store, with other writers' changes, the agent's history. Return it as references."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
@@ -285,7 +285,7 @@ class LocalCopy:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is a change that no store has confirmed."""
+        """Whether the conversation has a change in this process that no store has confirmed."""
         with self.lock:
             copies = (copy for copy in (self.hot_copy, self.head_copy) if copy is not None)
             is_stored = any(copy.version == self.base.version and copy.has_content_of(self.base) for copy in copies)
@@ -294,7 +294,7 @@ class LocalCopy:
     # The stores' side
 
     def draft(self) -> Record:
-        """Return the record to store: the joined record ``base``, with all unsaved changes of this process."""
+        """Return the state of the conversation to store: the merged stored states, with the unsaved changes of this process."""
         with self.lock:
             base = self.base
             if not self.is_dirty:
@@ -324,12 +324,12 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Note that a record from ``draft`` is about to be sent to a tier. The keys of its turns are then fixed.
+        """Fix the keys of unsaved turns in a record (state of the conversation), before the record is sent to a tier.
 
-        Before, the key of an unsaved turn changes whenever a record with a higher turn key is read from a tier.
+        Until then, an unsaved turn gets a new key if a turn with a higher key is read from a tier.
 
         Returns:
-            False if a key has changed since the draft. No key is fixed then, and the record must not be sent.
+            False if a key has changed since ``draft`` returned the record. Then the record must not be sent.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -338,23 +338,23 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Undo ``note_offer`` after a tier has refused a record: the keys of its turns may change again."""
+        """Let the keys of unsaved turns in a record change again, because a tier has refused the record."""
         with self.lock:
             self._offers.subtract(key for key in record.turns if key in self._offers)
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn. The key of an unsaved turn may have changed."""
+        """Return the present key of a turn. An unsaved turn may get a new key when other writers' turns are read."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
 
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Join a record that was read from a tier with this copy.
+        """Merge a record (state of the conversation) that was read from a tier with this process's copy.
 
         Args:
             found: The record; None if the tier has none.
-            logged: Number of messages that the log has of each turn that ``forgotten_keys`` returned for ``found``, keyed by
-                turn. Turns that the log lacks are left out.
+            logged: Number of messages in the log of each turn that ``forgotten_keys`` returned for ``found``, keyed by turn.
+                Turns that the log lacks are left out.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -375,7 +375,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Note that a tier has stored a record that ``draft`` returned. Later changes stay unsaved."""
+        """Merge a record that a tier has stored with this copy. Changes made after ``draft`` returned it stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -386,16 +386,16 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Note the durable tier's record or None if it has none, and update ``base.unlogged``, the turns that the log lacks."""
+        """Keep the durable tier's record (None: there is none), and update the list of turns that the log lacks."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the history of which some messages may be lost, with the number of each turn's messages that are not lost.
+        """Turns of the agent's history that may have lost messages, with the number of messages that are not lost.
 
-        A message is not lost if this process has it in memory, or if ``seen`` in the durable tier's record counts it.
+        A message is not lost if this process has it in memory, or if the durable tier's record counts it.
         """
         with self.lock:
             base, head = self.base, self.head_copy
@@ -405,14 +405,14 @@ class LocalCopy:
             return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Remove messages from the history that are missing in the log, such as after the table was restored from a backup.
+        """Remove messages from the agent's history that the log has lost, such as after a restore of the table from a backup.
 
-        If another process or the hot tier has the messages, a later join brings them back.
+        If the hot tier or another process has the messages, a later merge adds them again.
 
         Args:
             unproven: Keys of the turns that were searched in the log, from the property ``unproven``.
             found: The turns that the log has.
-            incarnation: Run of the conversation (until its deletion) to which the log belongs. If it is over, nothing changes.
+            incarnation: Number of the conversation's run to which the log belongs. If another run has begun, nothing changes.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -429,17 +429,17 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns from the log of an incarnation (run of the conversation until its deletion), if it is the present one."""
+        """Add turns of the log to this copy, if ``incarnation`` is the present run of the conversation."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
 
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of the turns that are too old for the newer record's list of newest turns, ``seen``.
+        """Return the keys of turns that are so old that only the log shows whether they were stored.
 
-        The newer record is ``found`` or ``base``. Only turns of this process (``own``) and turns in the older record's
-        ``unlogged`` are checked. Only the log shows whether the returned turns were stored.
+        The newer of the records ``found`` and ``base`` lists only the newest turns, and no longer these. They are turns of this
+        process that are not saved, or turns that the older record counts as missing in the log.
         """
         with self.lock:
             base = self.base
@@ -450,7 +450,7 @@ class LocalCopy:
             return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
     def begin_after(self, record: Record) -> None:
-        """Discard this copy after a deletion or expiry, and begin with the empty record ``record``."""
+        """Discard this copy after the conversation was deleted or has expired, and begin with the empty record ``record``."""
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
@@ -459,7 +459,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Return whether the agent has changes that ``base``, the joined record of the stores, does not have."""
+        """Return whether this process has changes that are missing in ``base``, the merged stored state of the conversation."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changes)
 
@@ -468,9 +468,9 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, keyed by turn key. If the tiers differ, it is the higher number.
+        """Return the number of stored messages of each turn, keyed by turn key. If the tiers differ, the higher number counts.
 
-        The numbers are from each tier's last known record, if it is of the given incarnation (run of the conversation).
+        The numbers are from the last known record of each tier, if it is of the conversation's run ``incarnation``.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -480,23 +480,23 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a new version, higher than all known versions and the versions of ``others``."""
+        """Return a version for the next record to store, higher than all known versions and those of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of a new incarnation (run of the conversation until its deletion or expiry).
+        """Return the number for a new run of the conversation (an incarnation).
 
-        The number is higher than ``known`` and that of ``base``, and at least the time in seconds. No number is therefore used
-        twice, even if a table that was restored from a backup lacks the latest numbers.
+        The number is higher than ``known`` and the present run's number, and at least the time in seconds since 1970. No number
+        is therefore used twice, even if a table that was restored from a backup lacks the latest numbers.
         """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone: an empty record of a new incarnation (run of the conversation) without earlier turns.
+        """Return the tombstone of a deletion: an empty record that begins a new run of the conversation (an incarnation).
 
-        The incarnation is higher than the number ``known`` and those of ``base`` and ``found``, a tier's record or None.
+        The number of the run is higher than ``known`` and the numbers of ``base`` and ``found``, a tier's record or None.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
@@ -515,13 +515,13 @@ class LocalCopy:
         return not mine.has_content_of(theirs)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Let the agent's history (``view``) lack the messages that were redacted since the redactions were ``before``."""
+        """Mark messages of the agent's history as outdated if they were redacted since the redactions were ``before``."""
         new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}
         self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
         self.has_news = self.has_news or self.window != self.view
 
     def _drop_saved(self) -> None:
-        """Keep only the changes that the joined record ``base`` lacks, and the open turn."""
+        """Discard unsaved changes that ``base``, the merged stored state, now has. The open turn is kept."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
         states = self.base.states
@@ -532,7 +532,7 @@ class LocalCopy:
         self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns keys above all keys that were read, so that the log has turns in the order of their first save."""
+        """Give unsaved turns new keys if a higher key was read, so that the log has turns in the order of their first save."""
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return
@@ -563,10 +563,10 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
-        """Update ``window``, the history to store, after the joined record ``base`` has changed.
+        """Update ``window``, the history that the next save stores, after a record was merged into ``base``.
 
-        The stored history before the change is ``ancestor``. If other writers only added messages to it, the agent's edits are
-        kept. Otherwise the window is the new stored history. In both cases, the window has the agent's unsaved turns.
+        If other writers only added messages to the earlier stored history ``ancestor``, the agent's edits are kept. Otherwise
+        the new stored history replaces them. The agent's unsaved turns are kept in both cases.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)

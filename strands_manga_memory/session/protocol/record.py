@@ -1,10 +1,10 @@
-"""Record of a conversation, and the functions that join two records. No I/O.
+"""State of a conversation as one process or tier knows it (a record), and functions that merge two records. No I/O.
 
-A record is the state of a conversation as one process or one tier knows it. Its author is the process that wrote it. A stored
-record is replaced only if it has not changed since the process read it.
+The author of a record is the process that wrote it. A stored record is replaced only if it has not changed since that process
+read it.
 
-The log holds all turns, in the durable tier if there is one. An incarnation lasts from the beginning of a conversation to its
-deletion or expiry; the next use begins a new incarnation.
+The log holds all turns, in the durable tier if there is one. An incarnation is one run of the conversation. It lasts until a
+deletion, an expiry or a rewind; the next incarnation then begins.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ class TurnKey(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Version of a record: a Lamport time, a random tag and the counter ``marks``.
+    """Version of a record (state of a conversation as one process or tier knows it).
 
-    ``marks`` counts the writes that changed only ``Record.unlogged``, the list of turns that are missing in the log.
+    Attributes:
+        time: Lamport time.
+        tag: Random text.
+        marks: Number of later writes that changed only the record's list of turns that are missing in the log.
     """
 
     time: int = 0
@@ -55,7 +58,7 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version with ``marks`` raised by one, for a write that only changes the list of unlogged turns."""
+        """Return this version with ``marks`` raised by one, for a write of only the list of turns missing in the log."""
         return self._replace(marks=self.marks + 1)
 
 
@@ -78,7 +81,7 @@ class Slot(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Value of one named state entry, with the version of the record that set the value."""
+    """Value of one named state of a conversation, with the version of the record that set the value."""
 
     version: Version
     value: Any
@@ -120,7 +123,10 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Short text by which two copies of the turn are compared. Copies with equal content have equal texts."""
+        """Short text by which two copies of a turn are compared, such as ``3+:1.2``.
+
+        It has the number of messages, ``+`` if the turn is open, and index and revision of each redacted message.
+        """
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
@@ -154,26 +160,29 @@ class Turn:
 class Record:
     """State of a conversation, as one process or one tier knows it.
 
+    The author of the record is the process that wrote it. An incarnation is one run of the conversation. A deletion, an expiry
+    or a rewind begins the next one.
+
     Args:
-        version: Version of the record. It is higher than every version that the author of the record had seen.
-        incarnation: Number of the conversation's incarnation; 0 if none is known. A deletion or expiry begins the next number.
-        carries_from: Number of the oldest incarnation whose turns are copied to this incarnation if the log lacks them: the one
-            that the last deletion began.
+        version: Version of the record. It is higher than every version that the author had seen.
+        incarnation: Number of the incarnation; 0 if none is known.
+        carries_from: First incarnation after the last deletion. Turns of it and of later ones are copied to the present
+            incarnation if the log lacks them.
         last_rewind: The incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
-        seen: Turns that the author of the record had seen, with their numbers of messages. Old turns may be missing.
+        seen: Turns that the author had seen, with their numbers of messages. Turns before the newest 100 may be missing.
         removed: Turns in ``seen`` that a rewind removed, with their numbers of messages at that time. A turn that has more
             messages now was continued after the rewind, and does not count as removed.
-        states: State entries, keyed by name.
-        redactions: Replacements of redacted messages, keyed by turn and message index.
+        states: Named state values, with their versions.
+        redactions: New contents of redacted messages, keyed by turn and message index.
         turns: Messages of the turns in the history, and of turns that the log lacks.
         unlogged: Turns that may be incomplete in the log, with the number of messages that the log has.
         last_used: Time when a turn or state was last stored, in seconds since 1970.
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Number of turns so far.
         message_count: Number of messages so far.
-        ids: Known original ids of session, user, tenant and member (agent or orchestrator).
+        ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
     """
 
     version: Version = NO_VERSION
@@ -201,7 +210,7 @@ class Record:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the durable tier's copy of the conversation is marked as complete (the hot tier has nothing newer)."""
+        """Whether the conversation is marked as complete in the durable tier, so that the hot tier has nothing newer."""
         return CLOSED in self.states and bool(self.states[CLOSED].value)
 
     @property
@@ -211,7 +220,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns of which ``turns`` lacks at least one message to which the history (``window``) refers."""
+        """Keys of the turns of which the agent's history has messages that are not in ``turns``."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -219,28 +228,31 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old for ``seen``, the list of the newest turns that the record's author had seen."""
+        """Return whether a turn is too old for the list ``seen``.
+
+        The list then does not show whether the author of the record knew the turn.
+        """
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Oldest key of the newest ``SEEN_TURNS`` turns in ``seen``, which may lack older turns. None if it has fewer."""
+        """Key of the oldest of the newest 100 turns in ``seen``, which may lack older turns; None if it has fewer turns."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return the number of a turn's messages in ``message_count``. It is 0 for a turn that a rewind removed."""
+        """Return how many messages of a turn ``message_count`` includes: all known ones, or 0 if a rewind removed the turn."""
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return the number of a turn's messages that are known to be in the log.
+        """Return how many messages of a turn the log has, as far as this record shows.
 
-        It is the number in ``unlogged`` or, for other turns, the number of messages that the record's author had seen.
+        For a turn in ``unlogged``, it is the number there. For any other turn, it is the number of known messages.
         """
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has messages that the record lacks, or has ended and the record's copy has not."""
+        """Return whether a copy of a turn has more messages than the record, or has ended while it is open in the record."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -248,15 +260,18 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """Lowest incarnation whose log is still needed: the one that the last deletion or rewind began."""
+        """First incarnation (run of the conversation) whose log is still needed. The last deletion or rewind began it."""
         return max(self.carries_from, self.last_rewind)
 
     def deletes(self, older: Record) -> bool:
-        """Return whether the conversation was deleted, not rewound or expired, between an older record and this one."""
+        """Return whether the conversation was deleted, not expired or rewound, between an older record and this one."""
         return older.incarnation < self.carries_from
 
     def expire(self, version: Version, incarnation: int) -> Record:
-        """Return the tombstone of an expiry: an empty record of a new incarnation. A join adds turns that the log lacks."""
+        """Return the tombstone of an expired conversation: an empty record that begins a new run (an incarnation).
+
+        A later merge with an older record adds the turns that the log lacks.
+        """
         return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
     def has_content_of(self, other: Record) -> bool:
@@ -264,7 +279,7 @@ class Record:
         return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
-        """Return an agent's history in which redacted messages refer to their replacements, not to versions edited earlier."""
+        """Return an agent's history in which redacted messages replace earlier edited versions of the same messages."""
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -275,7 +290,10 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Return the record with redactions applied, and without turns that neither the history nor ``unlogged`` has."""
+        """Return the record with redactions applied to its messages, and without turns that it no longer needs.
+
+        The record needs a turn that is in the history or missing in the log. ``seen`` keeps these turns and the newest 100.
+        """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
         turns = {key: turn.redact(self.redactions.get(key, {})) for key, turn in self.turns.items() if key in needed}
@@ -291,20 +309,20 @@ _CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", 
 
 
 def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
-    """Join two records of the same conversation.
+    """Merge two records (states of a conversation as one process or tier knows it).
 
-    The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages that
-    only the author of the older record had seen. Of two values of a state entry, the one with the higher version is kept, and
-    of two redactions of a message, the one with the higher revision.
+    The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages of
+    the older one that the newer one's author had not seen. Of two values of a state, the one with the higher version is kept.
+    Of two redactions of a message, the one with the higher revision is kept.
 
     Args:
         one: A record.
         other: Another record of the conversation. The order of the two records has no effect.
-        logged: Number of messages in the log, keyed by turn, of turns that are too old for ``seen``, the newer record's list of
-            newest turns. Such a turn is stored already, so its messages are not added to the history again.
+        logged: Number of messages in the log, keyed by turn, of turns that are too old for the newer record's list ``seen``.
+            Their messages are not added to the history again.
 
     Returns:
-        The joined record. It has the version of the newer record until it is stored.
+        The merged record. It has the version of the newer record until it is stored.
     """
     newer, older = (one, other) if (one.incarnation, one.version) >= (other.incarnation, other.version) else (other, one)
     if older.incarnation < newer.incarnation:
@@ -345,7 +363,10 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return a history with messages added: after the other messages of their turn or, if there are none, at the end."""
+    """Return an agent's history with messages added, as references. A message that the history already has is not added.
+
+    A message is added after the last message of its turn or, without one, at the end.
+    """
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
     for slot in slots:
@@ -358,7 +379,14 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Return a history with messages added, each after the nearest message before it in the history ``order``, else first."""
+    """Return an agent's history with messages added, as references, in the order of another history.
+
+    Args:
+        window: The agent's history.
+        slots: The messages to add.
+        order: The other history. A message is added after the nearest message before it there that the agent's history has.
+            Without one, it is added at the beginning.
+    """
     result = list(window)
     for slot in slots:
         present = [other[:2] for other in result]
@@ -369,10 +397,10 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 
 
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
-    """Return the messages of another history that are not known yet.
+    """Return the messages of another history that are not known yet, as references.
 
-    If a turn with new messages is missing in ``window``, its known messages are returned, too, because the new ones alone make
-    no sense.
+    If the agent's history has no message of a returned turn, the known messages of that turn are returned, too. The turn is
+    then complete.
 
     Args:
         window: The agent's history.
@@ -385,7 +413,12 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether ``record`` begins a log: the durable record ``head`` is None or of an earlier run of the conversation."""
+    """Return whether the durable tier has no log yet of a record's incarnation (run of the conversation).
+
+    Args:
+        record: The record.
+        head: The record in the durable tier; None if there is none.
+    """
     return head is None or head.incarnation < record.incarnation
 
 
@@ -414,10 +447,10 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of a record to copy to the next run of the conversation (a newer incarnation).
+    """Return the part of an older record that a newer incarnation (run of the conversation) takes over.
 
-    The part consists of the turns that are missing in the log, and redactions of turns that a rewind has kept. After a
-    deletion, it is empty.
+    The part has the turns that the log lacks, and redactions of turns that the newer incarnation has. After a deletion, it is
+    empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -439,17 +472,18 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether the newer record's author knew a turn that is too old for that record's list of newest turns, ``seen``.
+    """Return whether the author of ``newer`` knew a turn that is too old for the list ``newer.seen``.
 
-    A turn that the log has counts as known.
+    The author knew the turn if it is in the log: ``logged`` has it, or ``older`` does not count it as missing there.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
-    """Return the messages of the older record that the newer record's author had not seen.
+    """Return the messages of the record ``older`` that the author of the record ``newer`` had not seen, as references.
 
-    If a turn with new messages has left the newer history, its seen messages are returned, too, to make the turn complete.
+    If the newer history has no message of a returned turn, the seen messages of that turn are returned, too. The turn is then
+    complete.
     """
     shown = newer.shown_keys
     slots = []

@@ -39,10 +39,10 @@ _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
 def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
-    """Return the stored form of a JSON object.
+    """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed or encrypted.
 
     Args:
-        value: The object. Its values are JSON or ``JsonPart``.
+        value: The object. Its values are JSON, or ``JsonPart`` (JSON text that is inserted unchanged).
         place: Name under which the object is stored. The object cannot be read under another name.
         codec: Encrypts the object, and compresses large objects.
     """
@@ -54,7 +54,7 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
 
 
 def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
-    """Return the JSON object from the stored form that ``seal_object`` returned.
+    """Return the JSON object from the bytes that ``seal_object`` returned.
 
     Raises:
         CorruptRecordError: The bytes are damaged, were stored under another name, or have another version.
@@ -126,12 +126,16 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def json_part(dumped: bytes) -> Any:
-    """Return a serialized value for use inside a JSON object: a JSON value unchanged, other bytes as ``{"packed": text}``."""
+    """Convert a serialized value to a part of a larger JSON object.
+
+    Returns:
+        A ``JsonPart`` if the bytes are JSON. Otherwise a dict ``{"packed": text}``.
+    """
     return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
 
 
 def dumped_part(value: Any) -> bytes:
-    """Return the serialized value from a part of a JSON object that ``json_part`` returned."""
+    """Convert a part of a JSON object, which ``json_part`` returned, back to the serialized value."""
     if isinstance(value, dict) and value.keys() == {"packed"}:
         return str(value["packed"]).encode("utf-8", "surrogatepass")
     return dump(value)
@@ -185,13 +189,14 @@ def version_of(value: Sequence[Any]) -> Version:
 
 
 def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> dict[str, Any]:
-    """Return a record as a JSON object, without ``states`` and ``turns``.
+    """Convert a conversation's record (its state) to a JSON object. The fields ``states`` and ``turns`` are left out.
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored with the record. ``seen`` omits a turn with the same number there.
-        bodies: If edited messages are stored elsewhere, their reference numbers, keyed by serialized message. None: ``window``
-            contains the messages.
+        held: Number of messages of each turn that is stored together with the record. The list ``seen`` leaves a turn out if it
+            has the same number for it.
+        bodies: Reference number of each edited message, keyed by serialized message, if these messages are stored elsewhere.
+            None: the object contains the edited messages.
     """
     # A turn that is stored with the record was seen by its author, also beyond the last turns that ``seen`` counts.
     lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
@@ -225,10 +230,14 @@ def record_of(
     held: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> Record:
-    """Parse a record from the JSON object that ``record_object`` returns, and add turns and state entries.
+    """Parse a conversation's record (its state) from the JSON object that ``record_object`` returned.
 
-    ``held`` has the number of messages of each turn that is stored with the record. The numbers complete ``seen``. ``bodies``
-    has the edited messages that are stored elsewhere, keyed by reference number. None: the object contains them.
+    Args:
+        value: The JSON object.
+        turns: The record's turns, which are stored elsewhere.
+        states: The record's state values, which are stored elsewhere.
+        held: Number of messages of each turn that is stored together with the record. It completes the list ``seen``.
+        bodies: Edited messages that are stored elsewhere, keyed by reference number. None: the object contains them.
     """
     lengths = {**held, **lengths_of(value.get("seen", ""))}
     return Record(
@@ -256,9 +265,10 @@ def record_of(
 
 
 def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
-    """Return the number of messages of each turn as compact text.
+    """Return the number of messages of each turn as compact text, ordered by turn key.
 
-    In ``"41.5c8e01f2aa 43.90d1aa07be:4"``, the first turn has two messages, the usual number, and the second turn has four.
+    The text ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has two turn keys. The second turn has 4 messages. The first turn has the usual
+    number, 2, which is left out.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
@@ -276,17 +286,22 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 
 
 def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> list[Any]:
-    """Return an agent's history as a JSON list.
+    """Convert an agent's history to a JSON list.
 
-    The list has four kinds of entries. The text ``"5-44"`` means all messages of the turns 5 to 44. A list of three numbers is
-    a part of a turn: number of the turn, index of the first and of the last message. An object with ``of`` and ``body`` is an
-    edited message. An object with ``note`` is a message that the conversation manager wrote.
+    The list has four kinds of entries:
+
+    - The text ``"5-44"``: all messages of the turns 5 to 44.
+    - A list of three numbers: a part of a turn, as number of the turn, index of the first and index of the last message.
+    - An object with ``of`` and ``body``: an edited message. ``of`` has the number of the turn and the index in the turn.
+    - An object with ``note``: a message that the conversation manager wrote.
+
+    The number of a turn is its place in the order of the keys in ``lengths``, from 1.
 
     Args:
         window: The agent's history, as references to messages.
-        lengths: Number of messages of each turn. The entries refer to a turn by its place in the order of the keys, from 1.
-        bodies: If the messages for ``body`` and ``note`` are stored elsewhere, their reference numbers, keyed by serialized
-            message. The entries then contain the numbers. None: the entries contain the messages.
+        lengths: Number of messages of each turn.
+        bodies: Reference number of each edited or written message, keyed by serialized message, if these messages are stored
+            elsewhere. The list then contains the numbers. None: the list contains the messages.
     """
     entries: list[Any] = []
     numbers = {key: number for number, key in enumerate(sorted(lengths), 1)}
@@ -323,7 +338,7 @@ def _add_whole(entries: list[Any], number: int) -> None:
 def window_of(
     entries: Sequence[Any], lengths: Mapping[TurnKey, int], bodies: Mapping[int, bytes] | None = None
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from the list that ``window_list`` returns. Unknown turns are left out."""
+    """Parse an agent's history from the JSON list that ``window_list`` returned. Turns that ``lengths`` lacks are left out."""
     keys = dict(enumerate(sorted(lengths), 1))
     window: list[Slot] = []
     for entry in entries:

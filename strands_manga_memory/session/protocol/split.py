@@ -67,7 +67,13 @@ def put_split(
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Read a value from its first item and its further parts. If the value was replaced meanwhile, read the new value.
+    """Read a value that is stored in one or more items of a table.
+
+    If another writer replaces the value during the read, the new value is read.
+
+    Args:
+        table: The table.
+        item: The first item of the value.
 
     Returns:
         The first item, and the whole value.
