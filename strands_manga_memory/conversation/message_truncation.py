@@ -32,12 +32,15 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the first 8 letters and digits of a message's tracking id, by which a model can request its full text."""
+    """Return the short name of a message: the first 8 letters and digits of its tracking id.
+
+    If the message is truncated, a model can request its full text by this name.
+    """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether one of the messages shows a name by which its full text can be requested."""
+    """Return whether one of the messages is truncated and shows a name by which a model can request its full text."""
     texts = (text for message in messages for text in _strings(message["content"]) if READER in text)
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
@@ -48,7 +51,9 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the largest size that each piece may have after truncation.
+    """Return the size to which large pieces must be truncated, so that ``excess`` is freed in total.
+
+    Smaller pieces stay unchanged. If truncation cannot free enough, the result is ``floor``.
 
     Args:
         sizes: Sizes of the pieces before truncation.
@@ -66,9 +71,10 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 
 
 class MessageTruncator:
-    """Truncates and removes messages until they are small enough. Message objects are replaced, not changed.
+    """Truncates and removes messages until they are small enough.
 
-    Locked messages, such as pinned messages and tool calls without a result, stay unchanged.
+    Message objects are replaced, not changed in place. Locked messages stay unchanged. Messages are locked, for example,
+    because they are pinned.
 
     Args:
         messages: The messages, keyed by position.
@@ -87,11 +93,11 @@ class MessageTruncator:
 
     @property
     def locked_tokens(self) -> int:
-        """Sum of the tokens of the locked messages."""
+        """Sum of the tokens of the locked messages, which must not be truncated."""
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions, or none if one of them is locked."""
+        """Remove the messages at the given positions. If one of them is locked, none is removed."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -187,10 +193,10 @@ def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], i
 
 
 def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
-    """Remove the largest members from the input of a tool call, and list them in a note in front of the call.
+    """Remove the largest members (keys with values) from the input of a tool call.
 
-    The other members are not truncated: a model uses its earlier calls as examples, and might write a truncation marker from an
-    input into a file.
+    A note in front of the call lists the removed keys. The values of the other keys are not truncated: a model uses its earlier
+    calls as examples, and might write a truncation marker into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -249,10 +255,12 @@ _MOST_PASSAGES = 400
 
 
 def condensed_message(message: Message) -> Message | None:
-    """Return a shortened message. None if the message cannot be shortened or was truncated before.
+    """Return a short form of a user message or of a message with tool results.
 
-    Shortened tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to
-    the passages that state a wish, a correction, a condition or a fact.
+    Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to the passages
+    that state something important, such as a wish, a correction or a condition.
+
+    None if the message is of another kind, is short already, or was truncated before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -268,9 +276,10 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _telling_passages(text: str, message: Message) -> str:
-    """Reduce a long text to its most important passages, with a truncation marker. A short text stays unchanged.
+    """Reduce a user's long text to its most important passages, with a truncation marker.
 
-    If no passage can be kept, a text without a recognized dialogue act stays unchanged, and any other text is truncated.
+    A short text stays unchanged, and so does a text in which no dialogue act (such as a wish or a correction) is recognized. If
+    there are important passages, but all are too long, the text is truncated.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

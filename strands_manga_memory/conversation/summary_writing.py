@@ -58,9 +58,10 @@ _KEY = "content"
 class SummaryCache:
     """Cache of verified summary drafts in a hot tier. Needs the ``encryption`` extra.
 
-    A failing store acts as an empty cache. The name of an entry is a hash of the summarizer's name, its instructions and the
-    whole source text. The draft is encrypted with a key derived from the same texts. So only a process that can read the
-    conversation can find and read its drafts, and nobody can once the conversation is deleted.
+    A failing store acts as an empty cache.
+
+    A draft is found by a hash of the summarizer's name, the instructions and the whole source text. It is encrypted with a key
+    derived from the same texts. So only a process that can read the conversation can find and read its drafts.
 
     Args:
         store: Store in which drafts are kept.
@@ -106,7 +107,7 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the name of a cache entry, and the codec that encrypts its draft."""
+    """Return the storage key of a cached summary draft, and the codec that encrypts the draft. Both depend on ``content``."""
     digest = hashlib.sha512()
     for part in content:
         data = part.encode("utf-8", "surrogatepass")
@@ -310,7 +311,10 @@ class DraftWork:
 
 
 class SummaryWriter:
-    """Writes summaries of limited size. The size includes facts that are appended to the text."""
+    """Writes summaries of conversations with a summarizer (such as a model) or by rules.
+
+    A summary of limited size consists of text and of facts that the text does not mention.
+    """
 
     def __init__(
         self,
@@ -329,10 +333,10 @@ class SummaryWriter:
         self._cache = cache
 
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
-        """Return a summary of the turns that an earlier summary covers, and of the given messages.
+        """Return a summary of the given messages and of the turns that an earlier summary covers.
 
-        The earlier text stays, except segments that are merged, whose text is written again from the original turns. Without a
-        summarizer, the messages add facts to the earlier summary, but no text.
+        The earlier text is kept, and text about the messages is added. If the summary then has many parts, some are merged and
+        written again from the original turns. Without a summarizer, only facts are added.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
@@ -360,7 +364,10 @@ class SummaryWriter:
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
-        """Return an earlier summary with the facts of further messages, found by rules without a summarizer."""
+        """Return an earlier summary with added facts of further messages.
+
+        The facts are found by rules, or by the configured fact extractor. No summarizer is called, and no text is added.
+        """
         earlier = earlier or Summary(version=0)
         if not messages:
             return replace(earlier, version=earlier.version + 1)
@@ -378,7 +385,7 @@ class SummaryWriter:
         return tokens_of(self._counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the largest allowed number of tokens of a transcript in one prompt of the summarizer."""
+        """Return the most tokens that a transcript in one prompt of the summarizer may have."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
@@ -396,10 +403,10 @@ class SummaryWriter:
         return RuleFactExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
-        """Return the logged messages from the first to the last message whose id is in ``ids``.
+        """Return messages from the log: all from the first to the last message whose id is in ``ids``.
 
-        Empty if the log lacks one of the ids. The messages between may have other ids. The order of the ids does not matter,
-        because log and history may have the turns in different orders if several processes wrote the conversation.
+        Messages between these are included, even if their ids are not in ``ids``. Empty if there is no log, or if the log lacks
+        one of the ids.
         """
         if self._log is None:
             return []
@@ -423,10 +430,10 @@ class SummaryWriter:
     async def _written(
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
-        """Ask the summarizer for a summary text, at most three times.
+        """Ask the summarizer for a text about messages, at most three times. Return the best usable draft.
 
-        Return the usable draft that lacks the fewest required facts, or an empty draft if there is none. The texts of a summary
-        share its tokens equally: with ``share`` texts, a text may have one part of ``share``, but at least a quarter.
+        The best draft lacks the fewest required facts. Its text is empty if no draft is usable. ``share`` is the number of
+        texts among which the tokens of the summary are divided (a text gets at least a quarter).
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
@@ -467,9 +474,9 @@ class SummaryWriter:
         return DraftWork(text, attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
-        """Return the facts that a draft about the messages must contain.
+        """Return the facts that a summary text about the messages must contain.
 
-        They are the most important facts of these messages that together have at most 60 % of ``most`` tokens.
+        They are the most important facts of these messages, with at most 60 % of ``most`` tokens in total.
         """
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]
@@ -482,10 +489,10 @@ class SummaryWriter:
         summarizer: Summarizer,
         works: list[DraftWork],
     ) -> list[Segment]:
-        """Merge neighbouring segments of the same level into one segment.
+        """Merge four neighbouring parts of a summary into one part, as often as possible. So the number of parts stays small.
 
-        The new text is written from the original turns in the log, not from the earlier summaries. A conversation of any length
-        then has few segments, and each turn is read again only a few times.
+        Only parts that were merged equally often are merged. The new text is written from the original turns in the log.
+        Without a log, nothing is merged.
         """
         while self._log is not None:
             levels = [segment.level for segment in segments]
@@ -506,7 +513,7 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the segments to a total of at most 60 % of ``summary_tokens``, beginning with the oldest segments."""
+        """Shorten the parts of a summary to at most 60 % of ``summary_tokens`` in total, beginning with the oldest parts."""
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

@@ -179,7 +179,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Groups of members (keys with their values) that a JSON record keeps when it is shortened."""
+    """Groups of members (keys with values) that a JSON object keeps when it is shortened, from the fewest to all."""
 
     KEY = 0
     IDS = 1
@@ -189,10 +189,10 @@ class _Members(IntEnum):
 
 @dataclass(frozen=True)
 class _Detail:
-    """Level of detail at which JSON records are shown.
+    """Level of detail at which JSON objects are shown when they are shortened.
 
     Attributes:
-        members: Members of each record that are kept.
+        members: Group of members (keys with values) that each object keeps.
         characters: Most characters of a string.
     """
 
@@ -227,7 +227,10 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number up to ``most`` for which ``attempt`` returns a text, and this text. None if there is none."""
+    """Return the largest number from 1 to ``most`` for which ``attempt`` returns a text, with this text. None without a text.
+
+    ``attempt`` is a function of a number. If it returns a text for a number, it must do so for all smaller numbers.
+    """
     low, high, best = 0, most, None
     while low < high:
         middle = (low + high + 1) // 2
@@ -243,7 +246,7 @@ class _TooLongError(Exception):
 
 
 class _JsonText:
-    """Text that contains JSON documents, rendered with more or less detail."""
+    """Text that contains JSON documents, and can be written in full or in shorter forms with less detail."""
 
     def __init__(self, text: str, found: Sequence[Documents], tokens: int, most_characters: int) -> None:
         self._most_characters = most_characters
@@ -266,16 +269,16 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """Complete text in its most compact form. None if it has more characters than the constructor's limit."""
+        """Complete text, with its JSON in compact form. None if it has more than ``most_characters`` characters."""
         return self._rendered(0, self._longest)
 
     @property
     def least(self) -> str:
-        """Text at the lowest level of detail."""
+        """Shortest form of the text: one identifying member per JSON object, and one item per list. It may have any length."""
         return self._rendered(len(_DETAILS) - 1, 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with the most detail that fits. None if no level of detail fits."""
+        """Return the form of the text with the most detail for which ``fits`` returns True. None if no form fits."""
         longest, last = self._longest, len(_DETAILS) - 1
         with_all = partial(self._attempt, fits, items=longest)
         if (text := with_all(last)) is not None:
@@ -290,7 +293,10 @@ class _JsonText:
         return None
 
     def identify(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the text with identifiers only, without some list items if necessary. None if nothing fits."""
+        """Return a form of the text with only the identifiers (such as ids and names) of its JSON objects.
+
+        If this form does not fit, list items are left out, too. None if no form fits.
+        """
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
                 return text
@@ -316,11 +322,14 @@ class _JsonText:
     def _rendered(
         self, level: int, items: int, detailed: int = 0, *, is_strict: bool = False, is_limited: bool = True
     ) -> str | None:
-        """Return the text in a shorter form. None if this form still has more characters than the constructor's limit.
+        """Return a shorter form of the text. None if this form has more than ``most_characters`` characters.
 
-        ``level`` is an index of ``_DETAILS``: the higher, the less detail. Each list keeps at most ``items`` items, the first
-        ``detailed`` of them at ``level - 1``. With ``is_strict``, records outside of lists lose members, too. Without
-        ``is_limited``, the text may have any length.
+        Args:
+            level: Index of a level in ``_DETAILS``. A higher index means less detail.
+            items: Most items of each list.
+            detailed: Number of first items in each list that are shown with more detail (at ``level - 1``).
+            is_strict: Whether objects outside of lists lose members, too.
+            is_limited: If false, the form may have any length.
         """
         detail = _DETAILS[level]
         finer = [_DETAILS[max(0, level - 1)]] * detailed
@@ -342,7 +351,7 @@ class _JsonText:
 
 
 class _Pruning:
-    """Makes smaller copies of JSON values, in which the least needed members, items and characters are left out."""
+    """Makes smaller copies of JSON values by leaving out members of objects, items of lists and characters of strings."""
 
     def __init__(self, detail: _Detail, items: int, finer: Sequence[_Detail], most_characters: int | None) -> None:
         self._left = most_characters
@@ -351,9 +360,9 @@ class _Pruning:
         self._finer = finer
 
     def value(self, value: Any, detail: _Detail | None = None) -> Any:
-        """Return a pruned copy of a value.
+        """Return a smaller copy of a JSON value.
 
-        ``detail`` is the level of detail of the list item that contains the value. None if the value is in no list.
+        ``detail`` is the level of detail of the list item that contains the value. None if no list contains the value.
         """
         if isinstance(value, dict):
             return self._members(value, detail)
@@ -377,9 +386,9 @@ class _Pruning:
         return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
 
     def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
-        """Return the level of detail of each list item.
+        """Return an iterator over the levels of detail for the items of a list.
 
-        It is ``detail`` if given. Otherwise the first items have the levels in ``_finer``, and the others have ``_detail``.
+        Every item has the level ``detail`` if it is given. Otherwise, the first items have more detail than the others.
         """
         return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 
@@ -406,9 +415,10 @@ class _Pruning:
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Return at most ``most`` items of a list: its first items (three quarters of them), a note, and its last items.
+    """Split a list into its first items, a note about the items left out, and its last items. At most ``most`` items are kept.
 
-    The note has the number of items left out, including those of an earlier note in the list.
+    The note is empty if nothing is left out. Its number includes the items that an earlier note in the list counts. If items
+    are left out, three quarters of the kept items are first items.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0

@@ -38,14 +38,15 @@ _BODY = "#"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between an agent's history and its log.
+    """Difference between an agent's history and the session manager's message log, from which the history is restored.
+
+    The history consists of the messages in ``keys``, followed by the log's messages after ``after``.
 
     Attributes:
         skip: Index of the first log record that a restore needs.
-        keys: Messages of the history before its last part, which equals the end of the log. Each key is a tracking id or a key
-            of ``bodies``.
-        bodies: Messages that differ from their log record, or whose log record is so old that a restore would not read it.
-        after: Tracking id of the log record after which history and log agree. None: they agree from record ``skip`` on.
+        keys: Messages at the start of the history. Each is given by its tracking id in the log, or by a key of ``bodies``.
+        bodies: Full messages that are not in the log in this form, or whose log record is too old to read at a restore.
+        after: Tracking id of the log record from whose successor on the history equals the log. None: from record ``skip`` on.
     """
 
     skip: int = 0
@@ -90,10 +91,14 @@ class Layout:
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
-        """Rebuild the history from restored messages: the log from record ``skip`` on, or the history itself.
+        """Rebuild the agent's history from the messages that a session restored.
 
-        Return None if the restored messages should be used unchanged. Either they are the history already, as in a snapshot. Or
-        the log lacks records that the layout needs, because another program changed the log.
+        Args:
+            restored: The message log from record ``skip`` on, or the history itself.
+
+        Returns:
+            The history. None if ``restored`` should be used unchanged, because it is the history already or lacks needed
+            records.
         """
         at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
         if self.after is not None and self.after not in at:
@@ -117,9 +122,10 @@ _NO_IDS: frozenset[str | None] = frozenset()
 
 
 class MessageLog:
-    """Fingerprints of the records in a session manager's log, from which the layout of a history is computed.
+    """Content hashes of the messages in a session manager's log.
 
-    The memory needed is proportional to the history, not to the log.
+    By these hashes, the difference between an agent's history and the log is computed without reading the log. The memory
+    needed is proportional to the history, not to the log.
 
     Args:
         skipped: Number of log records before the first record that is added.
@@ -135,19 +141,19 @@ class MessageLog:
         self._unconfirmed = False
 
     def adding(self, message: Message) -> None:
-        """Record a message that is about to be logged."""
+        """Record a message that the session manager will write to its log next. ``added`` confirms the message."""
         self.settle()
         self.add(message)
         self._unconfirmed = True
 
     def added(self) -> None:
-        """Confirm that the latest message is in the log."""
+        """Confirm that the session manager has written the latest recorded message to its log."""
         self._unconfirmed = False
 
     def settle(self) -> None:
-        """Forget the latest message if it was not confirmed as logged.
+        """Forget the latest recorded message if ``added`` has not confirmed that it was written to the log.
 
-        If the message was logged after all, the layout only assumes too few records, which does no harm.
+        If the message was written all the same, the number of log records is too small by one, which does no harm.
         """
         if self._unconfirmed:
             self._unconfirmed = False
@@ -156,7 +162,7 @@ class MessageLog:
             self._latest.pop(record.id if record else None, None)
 
     def add(self, message: Message) -> None:
-        """Record a message that is in the log."""
+        """Record that a message is in the session manager's log, with a hash of its content."""
         id_ = message.get("tracking_id")
         if id_ in self._latest:
             self._repeated |= {id_}
@@ -166,15 +172,18 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record restored messages, except tool results that Strands may have inserted itself: they are not in the log."""
+        """Record that the restored messages are in the log.
+
+        Results that Strands adds for interrupted tool calls are left out, because they are not in the log.
+        """
         for message in messages:
             if not is_repair(message):
                 self.add(message)
 
     def forget_all_but(self, messages: Sequence[Message]) -> None:
-        """Drop the fingerprints of records that later layouts do not need.
+        """Remove the hashes of log records that are no longer needed to restore a history.
 
-        Kept are the records of ``messages``, the record before each of them, and the last two records.
+        The records of ``messages``, the record before each of them, and the last two records are kept.
         """
         if len(self._records) <= 2 * len(messages) + 64:
             return
@@ -186,7 +195,7 @@ class MessageLog:
         self._repeated &= ids
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Return the layout of a history, which is its difference from the log."""
+        """Return the layout of a history: its difference from the message log, by which a session can restore it."""
         head, after_record = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(after_record))
@@ -206,7 +215,7 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the index of a message's latest log record. None if it has no record, or has changed since."""
+        """Return the index of a message's latest record in the log. None if it is not in the log, or has changed since."""
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)
@@ -215,9 +224,12 @@ class MessageLog:
         return at
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Return the point from which history and log agree to the end: a position in the history and an index in the log.
+        """Find the part at the end of a history that equals the end of the log.
 
-        The point lies after a log record whose id is in the log only once, so that a restore can find the point by this id.
+        The record before this part has an id that is only once in the log, so that a restore can find the part.
+
+        Returns:
+            Position in the history and index in the log at which the equal parts begin.
         """
         position, record = len(messages), self.length
         while position and record:
@@ -236,7 +248,10 @@ class MessageLog:
         return known is not None and known.id not in self._repeated
 
     def _readable_from(self, record: int) -> int:
-        """Return the log record from which to read: for a tool result, the preceding record with its tool call."""
+        """Return the index of the log record at which a restore must start reading to get ``record``.
+
+        This is ``record`` itself. If ``record`` is a tool result, it is the record before, which has the tool call.
+        """
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
 
@@ -252,7 +267,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a fingerprint of the parts of a logged message that may change later: its content and custom metadata."""
+    """Return a hash of those parts of a message that may change after logging: its content and its custom metadata."""
     custom = (message.get("metadata") or {}).get("custom")
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 

@@ -107,7 +107,10 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a value with the JSON documents in its strings parsed. A note replaces values deeper than ``depth`` levels."""
+    """Return a JSON value in which strings that contain JSON are replaced by their parsed values.
+
+    Objects and lists nested deeper than ``depth`` levels are replaced by a note.
+    """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):

@@ -94,7 +94,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Return a message or tool result in which ``change`` was applied to each media block, also in inner tool results.
+    """Apply ``change`` to each image, document, video and audio block of a message or tool result, also to nested ones.
 
     The same object is returned if nothing changes. With ``step=-1``, the last block is changed first.
     """

@@ -110,7 +110,7 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_repair(message: Message) -> bool:
-    """Return whether a message contains only the results that Strands adds for interrupted tool calls."""
+    """Return whether a message contains only the error results that Strands itself adds for interrupted tool calls."""
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}] for block in message["content"]
     )
@@ -175,7 +175,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class _ContainerEnd(int):
-    """Mark for the end of a container's content. Its value is the ``id()`` of the container."""
+    """Marker for the end of a list or dictionary in a flattened nested value. Its value is the ``id()`` of that object."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -221,7 +221,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return the name ``base``, with a number if it was returned before."""
+        """Return the name ``base``. If this name was returned before, a number is appended."""
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:

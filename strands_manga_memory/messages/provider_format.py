@@ -93,9 +93,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether a block is allowed at index ``at``. ``contents`` are the sorted indexes of the message's content blocks.
+    """Return whether a content block is allowed at index ``at`` of its message.
 
-    Reasoning must precede the last content block, and a cache point must follow the first. Other blocks are always allowed.
+    Reasoning must precede the message's last content, and a cache point must follow its first content. Content is any block
+    except reasoning and cache points, and is always allowed. ``contents`` are the indexes of the content.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -156,7 +157,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _Call:
-    """Tool call with a unique id and its latest result."""
+    """Tool call in a request, with its unique id and its result. The result is an error until a result is found."""
 
     __slots__ = ("id", "place", "result")
 
@@ -198,10 +199,14 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the results in the message with the index ``at`` to the tool calls with the same ids.
+    """Assign the tool results in a message to the tool calls with the same ids.
 
-    Of several messages with calls of one id, only the latest counts. If that message repeats the id, its first call gets the
-    first result with the id, and so on.
+    If several calls in one message have the same id, the first call gets the first result with this id, and so on.
+
+    Args:
+        message: Message with tool results.
+        at: Index of the message in the history.
+        latest: Tool calls of the latest message that has calls with an id, keyed by this id. Their results are set.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -229,7 +234,15 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return a message with the results of tool calls: the history's next message if it has exactly these, else a new one."""
+    """Return the message with the results of tool calls that must follow the calls.
+
+    If the next message of the history has exactly these results, it is returned. Otherwise, a new message is created.
+
+    Args:
+        messages: The history.
+        at: Index of the message with the tool calls.
+        calls: The tool calls, with their results.
+    """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
     if following is None or following["role"] != "user":
@@ -264,10 +277,10 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
-    """Return whether a placeholder precedes a message in a request.
+    """Return whether a request needs a placeholder message before a message of the history.
 
-    A placeholder precedes a history that starts with the assistant, a user's text after tool results, and the last of several
-    user messages.
+    It does in three cases: the history starts with the assistant, the user writes a text after tool results, or the message is
+    the last of several consecutive user messages.
 
     Args:
         before: Previous message in the history, or None.

@@ -98,8 +98,10 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens. 0 if the provider reports none.
 
     Some providers include cached tokens in ``inputTokens``, and others report them separately. The class of the model decides
-    which applies. For an unknown class, the numbers decide: ``inputTokens`` includes cached tokens if ``inputTokens`` and
-    ``outputTokens`` add up to ``totalTokens`` and ``inputTokens`` is not below the number of cached tokens.
+    which applies.
+
+    For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens`` and ``outputTokens`` add up to
+    ``totalTokens``, and ``inputTokens`` is at least the number of cached tokens.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

@@ -15,7 +15,10 @@ from strands.types.tools import ToolResult
 
 
 class ToolResultSeparator:
-    """Copies the result of each tool call, and puts results of calls with the same id in the order of the calls."""
+    """Hook callbacks that give each tool call its own copy of its result.
+
+    If several calls of a message have the same id, their results are put in the order of the calls.
+    """
 
     __slots__ = ("_calls",)
 
@@ -23,11 +26,11 @@ class ToolResultSeparator:
         self._calls: list[tuple[ToolResult, int]] = []
 
     def register(self, registry: HookRegistry, order: float) -> None:
-        """Register the callbacks that copy and order the results.
+        """Register the callbacks that copy and order the results of tool calls.
 
         Args:
             registry: Hook registry of the agent.
-            order: Order of the callbacks. It must be behind callbacks that may replace a result.
+            order: Order of the callback that copies. It must be after callbacks that may replace a result.
         """
         registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
         registry.add_callback(AfterToolsEvent, self._order_results)
@@ -60,7 +63,7 @@ def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
 
 
 def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    """Return the tool calls of the last message that have the same id as a call."""
+    """Return the tool calls in the agent's last message that have the same id as ``tool_use``, with ``tool_use`` among them."""
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]

@@ -1,8 +1,9 @@
 """Block of context that plugins add to requests without changing the history.
 
 The block precedes the user's text in the message that opened the turn. Each plugin adds a section to the block. Sections have a
-fixed order and share one token budget. The metadata of the message contain the number of added blocks, and Strands does not
-send metadata to a model.
+fixed order and share one token budget.
+
+The metadata of the message contain the number of added blocks, so that they can be removed again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def begins_turn(messages: Sequence[Message]) -> bool:
 
 
 def injected_count(message: Message) -> int:
-    """Return the number of blocks that were added at the beginning of a message."""
+    """Return the number of content blocks that plugins added at the beginning of a message."""
     metadata = message.get("metadata")
     count = metadata.get(INJECTED, 0) if isinstance(metadata, dict) else 0
     return min(count, len(message["content"])) if isinstance(count, int) else 0
@@ -87,7 +88,7 @@ def without_injected(message: Message) -> Message:
 
 
 class Added(NamedTuple):
-    """Blocks that were added to the history for one request.
+    """Content blocks that plugins added to the messages of one request. The history does not contain them.
 
     Attributes:
         before: Blocks before the user's text in the message that opened the turn.
@@ -99,10 +100,10 @@ class Added(NamedTuple):
 
 
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
-    """Return the messages of a request without the blocks that were added for this request, and these blocks.
+    """Split the messages of a request into the messages of the history and the blocks that plugins added for this request.
 
-    Blocks that a plugin added after tool results are returned in ``Added.before``, so that ``with_added`` puts them before the
-    user's text. Llama and Mistral on Bedrock refuse text next to tool results.
+    Blocks that a plugin added after tool results are returned in ``Added.before``. ``with_added`` then puts them before the
+    user's text, because Llama and Mistral on Bedrock refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -128,14 +129,17 @@ def _split_end(message: Message, count: int) -> tuple[Message, list[ContentBlock
 
 
 def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
-    """Restore the tracking ids of messages that a plugin may have rebuilt without ids."""
+    """Copy the tracking ids of two messages from the history: the message that opened the turn, and the last message.
+
+    A plugin may have rebuilt these messages of the request without ids.
+    """
     for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
         if at is not None and (id_ := history[at].get("tracking_id")):
             messages[at] = {**messages[at], "tracking_id": id_}
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Return the messages of a request with the blocks that ``without_added`` removed."""
+    """Add the blocks that ``without_added`` removed to the messages of a request again."""
     if added.after:
         messages = [*messages[:-1], {**messages[-1], "content": [*messages[-1]["content"], *added.after]}]
     return with_injected(messages, added.before) if added.before else messages
