@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
+from strands.agent.conversation_manager.compression.pin_message import is_pinned
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
@@ -262,6 +263,16 @@ class AgentConversation:
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
         return bool(found)
+
+    def correct(self, slot: Slot, message: Mapping[str, Any]) -> None:
+        """Replace a message of the log and of the history. A pinned message stays pinned."""
+        with self.lock:
+            shown = next((load(other.body) for other in self.local.window if other[:2] == slot[:2] and other.body), None)
+            if shown is not None and is_pinned([shown], 0):
+                metadata = message.get("metadata") or {}
+                message = {**message, "metadata": {**metadata, "custom": {**(metadata.get("custom") or {}), "pinned": True}}}
+            assert slot.key is not None  # noqa: S101 - a message of the log has one
+            self.local.redact(slot.key, {slot.number: dump(message)})
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
         """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``, newest turn first."""

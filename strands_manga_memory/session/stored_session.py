@@ -509,7 +509,7 @@ class StoredSession:
             message = {**message, "tracking_id": entry.message["tracking_id"]}
         self._notify_redacted(entry.message)
         conversation = self._get_or_look_at(agent_id)
-        conversation.local.redact(entry.slot.key, {entry.slot.number: dump(message)})
+        conversation.correct(entry.slot, message)
         wait_for(conversation.saver.request_flush(), self._tiers)
 
     def _notify_redacted(self, message: Message) -> None:

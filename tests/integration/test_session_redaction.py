@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager.compression.pin_message import is_pinned, pin_message
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -295,6 +296,23 @@ def test_edit_of_a_corrected_message_stays_in_a_live_agent(both: Stores) -> None
     assert live.messages is history
     assert texts(live.messages)[0] == "[redacted]"
     assert texts(both.agent().messages)[0] == REDACTED
+
+
+@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
+def test_pinned_message_stays_pinned_when_it_is_corrected(both: Stores, by_another: bool) -> None:
+    live = both.agent(refresh="turn")
+    live(f"my card is {SECRET}")
+    pin_message(live.messages, 0)
+    live("two")
+    live._session_manager.flush()
+    repository = (both.manager() if by_another else live._session_manager).session_repository
+    listed = repository.list_messages(both.session, "default")[0]
+    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
+    repository.update_message(both.session, "default", listed)
+    live("three")
+    for messages in (live.messages, both.agent().messages):
+        assert texts(messages)[0] == REDACTED
+        assert is_pinned(messages, 0)
 
 
 def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
