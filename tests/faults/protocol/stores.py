@@ -75,6 +75,11 @@ class DurableSide:
         """Return the message texts, without those of turns that were put after the end of their incarnation."""
         return {text for (_, sort), row in self.store.rows.items() if sort not in self.strays for text in item_texts(row)}
 
+    def logged_texts(self) -> set[str]:
+        """Return the message texts in the log, in their original form or redacted."""
+        values = [data for (_, sort), row in self.store.rows.items() if "#TURN#" in sort for data in item_values(row)]
+        return {text for data in values for text in texts_in(data) | redacted_in(data)}
+
     def redacted(self) -> set[str]:
         """Return the texts of the messages whose replacements are in the tier."""
         return {text for row in self.store.rows.values() for data in item_values(row) for text in redacted_in(data)}

@@ -76,7 +76,7 @@ class Said:
     Attributes:
         is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of both tiers may lack it.
         ended_by: Incarnation of an expiry that both tiers had lost when the turn was acknowledged, and that a process still
-            knew; 0 if there was none. The turn is over if the expiry comes back.
+            knew; 0 if there was none. If the expiry comes back, the turn is over if the log has it.
     """
 
     key: TurnKey
@@ -259,19 +259,27 @@ class World:
                     said.is_excused = True
                 elif said.incarnation < incarnation:
                     said.incarnation = incarnation
+        if incarnation > self.head_incarnation:
+            self._note_returned_expiry(incarnation)
         if head is not None and head.is_empty and incarnation > self.head_incarnation and head.carries_from < incarnation:
             self.expiries.add(incarnation)
             for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
                 if said.incarnation >= incarnation:
                     continue
-                is_over = 0 < said.ended_by <= incarnation or head.has_forgotten(said.key)
-                if is_over or head.seen.get(said.key, 0):
+                if head.seen.get(said.key, 0) or head.has_forgotten(said.key):
                     said.is_evicted = True
                 else:
                     said.incarnation = incarnation
         self.head_incarnation = incarnation
         if head is not None:
             self.carries_from = max(self.carries_from, head.carries_from)
+
+    def _note_returned_expiry(self, incarnation: int) -> None:
+        """Note the turns that end with an expiry that both tiers had lost: those that the log has. Others continue."""
+        over = [said for said in self.said.values() if said.incarnation < incarnation and 0 < said.ended_by <= incarnation]
+        logged = self.durable.logged_texts() if over else set()
+        for said in over:
+            said.is_evicted = said.is_evicted or {*said.texts[: said.acked]} <= logged
 
     def note_written(self, side: str, texts: set[str]) -> None:
         """Check that no redacted text is written."""
@@ -859,7 +867,6 @@ class World:
         shown = Counter(slot.key for slot in last.hold.local.window if slot.key)
         for said in self.said.values():
             is_due = not (said.is_excused or said.deleted_at or said.is_evicted or said.is_unlisted)
-            is_due = is_due and not 0 < said.ended_by <= last.hold.local.base.incarnation
             if said.acked and is_due and shown[said.key] < said.acked:
                 raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the last window")
 
