@@ -59,9 +59,9 @@ class MangaMemory:
     Args:
         hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
-        memories: URL or table of users' long-term memory. True: a table in the file or service of the durable tier. Default
-            None: no long-term memory, but ``forget_user`` also deletes from the table that True would use, if it exists.
-            False: no long-term memory, and ``forget_user`` deletes from no memory table.
+        memories: URL or table of users' long-term memory. True: the default table, in the file or service of the durable tier.
+            False: no long-term memory. None (default): no long-term memory, but ``forget_user`` also deletes the user's
+            memories from the default table, if it exists.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
@@ -69,8 +69,8 @@ class MangaMemory:
         environment: Source of the user's locale, cart and tier (such as ``premium``, which sets conversations' time to live).
         embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
             Vectors of stored texts are cached. Default: recall and memories are searched by words only.
-        defaults: Settings of the process, also of history and breakers. They replace the defaults of all arguments above and of
-            ``settings``. Default ``MangaMemorySettings()``.
+        defaults: Settings of the process, such as those of stores, history and breakers. An argument that is given replaces
+            its setting. Default ``MangaMemorySettings()``.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
@@ -201,10 +201,10 @@ class MangaMemory:
         If there is a memory table, the result includes a ``memory_manager`` that searches the user's memories. Other optional
         parts are included only on request.
 
-        ``Agent(plugins=[mine], **memory.agent_kwargs(...))`` raises TypeError if the result contains plugins. Pass further
-        arguments of ``Agent`` to this method, as in ``Agent(model=model, **memory.agent_kwargs(..., plugins=[mine]))``, or to
-        ``memory.agent(...)``. Your plugins are added to ours. Your ``conversation_manager``, ``session_manager`` or
-        ``memory_manager`` replaces ours; your ``context_manager`` replaces our conversation manager.
+        Pass further arguments of ``Agent`` to this method, as in ``memory.agent_kwargs(..., plugins=[mine])``. If they are
+        passed to ``Agent`` next to the result, Python raises TypeError for an argument in both. Your plugins are added to
+        those of this package. Your ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces that of this
+        package. Your ``context_manager`` replaces the conversation manager.
 
         Args:
             scope: The conversation, instead of the four ids.

@@ -44,10 +44,10 @@ class GuardedTool(AgentTool):
 
     Args:
         tool: The wrapped tool.
-        guard: State of the tool between its calls.
+        guard: Circuit breaker, argument schema and call statistics of the tool.
         last_good: Cache of good results for a read-only tool, or None.
         user_of: Function that returns the user to whom cached results belong.
-        owner: Owner of the tool, notified of its calls.
+        owner: Object that is notified of calls of the tool, or None.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ def guard_tool(
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return ``tool`` with a circuit breaker, or unchanged if it already has one."""
+    """Return a tool with a circuit breaker. A tool that already has a circuit breaker is returned unchanged."""
     return tool if isinstance(tool, GuardedTool) else GuardedTool(tool, Guard.of(tool, policy, **settings))
 
 

@@ -29,7 +29,7 @@ class StandInModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the text of the answer as JSON and yield an ``output_model``."""
+        """Parse the text of the answer as JSON, and yield it as an object of the type ``output_model``."""
         yield {"output": output_model.model_validate_json(self._text)}
 
     async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:

@@ -99,7 +99,7 @@ class Handoffs:
         self._memory.session(scope).set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": record})
 
     def read(self, scope: ConversationScope) -> list[Handoff]:
-        """Return the handoffs for the agent of a scope.
+        """Return the handoffs (messages from other agents) that wait for the agent of a scope.
 
         Raises:
             StoreUnavailableError: The stores cannot be read.

@@ -226,7 +226,9 @@ class SQLTable:
         self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, or return False without any write if a condition is not met.
+        """Execute at most 100 writes in one transaction, and return True.
+
+        If a condition is not met, write nothing and return False.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.

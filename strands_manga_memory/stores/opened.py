@@ -23,8 +23,8 @@ _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDi
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Any:
     """Return the given table, or open the table that a URL names.
 
-    A missing table is created. While a table is in use, the same URL returns the same object, so that all callers share its
-    connections and the record of its outages.
+    A missing table is created. While a table is in use, the same URL returns the same object. All callers therefore share its
+    connections and its record of outages.
 
     Args:
         given: A table, a URL, or None.

@@ -166,7 +166,10 @@ class Table(Protocol):
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, or return False without any write if a condition is not met."""
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return True.
+
+        If a condition is not met, write nothing and return False.
+        """
 
     def close(self) -> None:
         """Close the connections. The table remains usable and opens new ones."""

@@ -320,7 +320,7 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's record. A long key is shortened, and its hash is added."""
+    """Return the sort value of the record in which a storage key is stored. A long key is shortened, and its hash is added."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

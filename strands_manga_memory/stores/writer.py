@@ -1,4 +1,4 @@
-"""Background work for a pair of stores, on a few daemon threads that all conversations of these stores share."""
+"""Queue of background work for a pair of stores, run by a few daemon threads for all conversations of these stores."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Writer:
                 self._wake()
 
     def cancel_later(self, key: Hashable) -> None:
-        """Cancel the delayed work of a key."""
+        """Cancel the delayed function of a key, if one still waits."""
         with self._changed:
             self._timer_of.pop(key, None)
 
@@ -261,7 +261,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the writer that all conversations of a pair of stores share.
+    """Return the queue of background work (writer) that all conversations of a pair of stores share.
 
     Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the wrapped store.
     """
@@ -277,7 +277,7 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the shared writers of this process."""
+    """Return the queues of background work (writers) of this process, one for each pair of stores."""
     with _shared_lock:
         return list(_shared.values())
 

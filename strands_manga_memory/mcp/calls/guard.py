@@ -1,4 +1,4 @@
-"""State of a guarded tool between its calls."""
+"""State of a guarded tool between its calls: circuit breaker, argument schema and call statistics."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ class Guard:
             self._on_event(event)
 
     def judge(self, call: CallOutcome) -> Verdict:
-        """Classify a call with the policy's classifier, or else by the built-in rules."""
+        """Classify an ended call of the tool by the classifier of the breaker's policy.
+
+        The built-in rules apply if there is no classifier, or if it fails or returns None.
+        """
         if self.policy.classify is not None:
             with logged_errors(logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"):
                 verdict = self.policy.classify(call)

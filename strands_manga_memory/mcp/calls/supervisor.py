@@ -227,10 +227,10 @@ class ServerSupervisor:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Record a response stream that ended without an answer, and return whether the server is the cause.
+        """Record that a call's response stream ended without an answer. Return whether the server is the cause.
 
-        The server is the cause if another stream ended in the same way within half a second: a dying server on the 1.x SDK ends
-        all its streams. A proxy that closes a slow stream ends only this stream.
+        The server is the cause if another stream ended in the same way within the last half second. A dying server on the 1.x
+        SDK ends all its streams, but a proxy that closes a slow stream ends only this stream.
         """
         with self._lock:
             now = self._clock()

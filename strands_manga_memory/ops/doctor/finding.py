@@ -53,7 +53,7 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
-    """Call functions in order until one fails. Return the name and the error of the failed one, or None.
+    """Call functions in order until one fails. Return the name and the error of this function, or None if none fails.
 
     Args:
         steps: Functions that use a store, keyed by name.

@@ -36,9 +36,9 @@ class DynamoDBTable:
     The client must not retry; see ``dynamodb_client``. This class retries requests after throttling, server errors and broken
     connections. The waits between attempts are random.
 
-    The answer to a conditional write may be lost. If its retry finds that the condition is no longer met, the write returns
-    False, although the first attempt may have written. The caller must then read the record, and compare it with the intended
-    one. The attempts of one ``transact`` call have the same token, so DynamoDB executes the transaction only once.
+    A conditional write may succeed although its answer is lost. A retry then finds that the condition is no longer met, and the
+    write returns False. The caller must therefore read the record, and compare it with the intended one. A transaction is never
+    executed twice, because the attempts of one ``transact`` call have the same token.
 
     Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
@@ -135,7 +135,7 @@ class DynamoDBTable:
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a whole record, or return False if the stored record does not meet the condition ``when``.
 
-        ``scrub`` has no effect.
+        The argument ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
         request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
         return self._requests.call("put_item", expected=NOT_MET, **request) is not None
@@ -203,7 +203,9 @@ class DynamoDBTable:
         return self._requests.pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, or return False without any write if a condition is not met.
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return True.
+
+        If a condition is not met, write nothing and return False.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.

@@ -93,7 +93,10 @@ _OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about 
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code of a DynamoDB error, or the reason of a cancelled transaction."""
+    """Return the DynamoDB code of an error. For a cancelled transaction, it is the reason of the cancellation.
+
+    An error of another source has an empty code.
+    """
     if not isinstance(error, ClientError):
         return ""
     reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", ())]
@@ -121,7 +124,7 @@ def translated(error: Exception, where: str) -> StoreError:
 
 
 def may_pass(error: StoreError) -> bool:
-    """Return whether a retry after this error may succeed within moments."""
+    """Return whether a request that failed with this error may succeed if it is repeated within moments."""
     return isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
 
 
@@ -205,7 +208,7 @@ class DynamoDBRequests:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch and yield the answers. Entries that were not processed are requested again.
+        """Send a batch of reads or writes, and yield the responses. Entries that DynamoDB did not process are sent again.
 
         Raises:
             StoreUnavailableError: No further entry was processed within the deadline.
@@ -271,10 +274,10 @@ class DynamoDBRequests:
 
 
 def _is_whole(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer has its content.
+    """Return whether a response of DynamoDB has its content.
 
-    If a connection ends within the headers, botocore returns an empty answer, which would look like a missing record. DynamoDB
-    never sends an empty answer.
+    If a connection ends within the headers, botocore returns an empty response, which would look like a missing record.
+    DynamoDB never sends an empty response.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
     if headers is None:  # the client does not use HTTP

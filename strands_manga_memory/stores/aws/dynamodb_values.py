@@ -21,7 +21,10 @@ def attributes_of(item: Item) -> dict[str, Any]:
 
 
 def item_of(stored: Mapping[str, Any]) -> Item:
-    """Convert a record from DynamoDB's format to Python. Whole numbers become ``int``, others ``float``, and sets lists."""
+    """Convert a record from DynamoDB's format to Python.
+
+    Whole numbers become ``int``, other numbers ``float``, and sets become lists.
+    """
     return {name: _plain(value) for name, value in stored.items()}
 
 
