@@ -405,7 +405,7 @@ class MangaMemory:
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions. Each call reads the expiry index of all sessions.
+        """Return a page of the users who have sessions. Each call reads the index of all sessions by expiry.
 
         Args:
             limit: Most users on the page. Default 100.

@@ -91,7 +91,10 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store the memories of an expired conversation that a sweeper has claimed and flushed to the durable tier."""
+        """Store the memories of an expired conversation. A sweeper (process that ends expired sessions) calls this.
+
+        The sweeper has claimed the conversation, so that no other process ends it, and has written it to the durable tier.
+        """
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 

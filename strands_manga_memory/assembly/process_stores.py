@@ -48,10 +48,10 @@ def open_stores(
 
 
 def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
-    """Write pending changes of user memories, for up to 5 seconds per store, and close the memory table.
+    """Write pending changes of user memories to the stores, for up to 5 seconds per store, and close the memory table.
 
-    Return whether the memory table has all changes. Preferences that were not yet sent to another service are stored, and sent
-    later.
+    Returns:
+        Whether the memory table has all changes. It may still contain preferences for another service, which are sent later.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)

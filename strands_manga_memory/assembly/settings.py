@@ -231,7 +231,7 @@ class MangaMemorySettings(BaseModel):
         return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
 
     def retention(self) -> Mapping[MemoryType, Retention]:
-        """Return the retention of memories, keyed by type of memory."""
+        """Return how long memories are kept, keyed by type of memory, according to these settings."""
         days = self.retention_days or {}
         return {
             **RETENTION,
@@ -239,11 +239,11 @@ class MangaMemorySettings(BaseModel):
         }
 
     def ttl_policy(self) -> TtlPolicy:
-        """Return the time-to-live policy from the settings."""
+        """Return the time-to-live policy of conversations that these settings describe."""
         return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
 
     def breaker_policy(self) -> BreakerPolicy:
-        """Return the breaker policy of guarded tools from the settings."""
+        """Return the circuit breaker policy of guarded tools that these settings describe."""
         from strands_manga_memory.mcp import BreakerPolicy  # imported only for guarded tools
 
         return BreakerPolicy(self.breaker_failures, self.breaker_reset_after, self.breaker_timeout, users=self.breaker_users)

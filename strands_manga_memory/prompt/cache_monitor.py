@@ -192,12 +192,15 @@ class PromptCacheMonitor(Plugin):
 
     @property
     def drops(self) -> list[CacheMiss]:
-        """Last 200 calls that missed the cache or had a changed prefix, the oldest call first."""
+        """Last 200 model calls that missed the prompt cache or had a changed prefix, oldest first.
+
+        The prefix is the system prompt, the tools, the model and the prompt variant.
+        """
         with self._lock:
             return list(self._drops)
 
     def stats(self) -> CacheStats:
-        """Return the statistics of the recorded calls."""
+        """Return the prompt cache statistics of the recorded model calls."""
         with self._lock:
             hours = {hour: list(counts) for hour, counts in sorted(self._hours.items())}
             causes, compared, changed = dict(self._causes), self._compared, self._changed
@@ -223,7 +226,7 @@ class PromptCacheMonitor(Plugin):
         )
 
     def report(self) -> str:
-        """Return the statistics as a few lines of text."""
+        """Return the prompt cache statistics as a few lines of text."""
         stats = self.stats()
         lines = [
             f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",

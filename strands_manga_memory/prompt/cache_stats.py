@@ -26,7 +26,7 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the cache or had a changed prefix.
+    """Model call that missed the prompt cache or had a changed prefix (system prompt, tools, model or prompt variant).
 
     Attributes:
         at: Time of the call, in seconds since 1970.

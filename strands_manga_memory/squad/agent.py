@@ -117,7 +117,7 @@ class SessionStrandsAgent(SquadAgent):
         self._running: set[asyncio.Task[None]] = set()
 
     def is_streaming_enabled(self) -> bool:
-        """Return whether responses are streamed."""
+        """Return whether the agent streams its responses."""
         return self._streaming
 
     async def process_request(
@@ -266,7 +266,7 @@ def _open_questions(agent: Agent) -> list[str]:
 
 
 def _text(result: AgentResult) -> str:
-    """Return the text of the answer, followed by the reasons of interrupts."""
+    """Return the text of an agent's answer, followed by the reasons of interrupts."""
     reasons = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
     return "\n".join(filter(None, [message_text(result.message), *reasons]))
 

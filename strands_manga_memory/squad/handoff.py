@@ -111,7 +111,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs from the session. Newer handoffs are kept."""
+        """Remove delivered handoffs (messages between agents) from the session. Newer handoffs are kept."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

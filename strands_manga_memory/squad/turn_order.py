@@ -97,12 +97,14 @@ _waits = WaitGraph()
 class ConversationTurns:
     """Queue that runs the requests of a conversation in the order of arrival.
 
-    The queue works on any event loop and thread of this process. With a hot store, a turn also holds a lease, so that other
-    processes wait. If the store fails, requests run without a lease. Session managers then merge the turns of two processes.
+    The queue works on any event loop and thread of this process. With a hot store, a running request also holds a lease (lock
+    with an expiry), so that other processes wait. If the store fails, requests run without a lease. Session managers then merge
+    the turns that two processes save at the same time.
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
-        lease: Seconds until the lease of a dead process expires. A turn renews its lease each third of this time. Default 2.
+        lease: Seconds until the lease of a dead process expires. A running request renews its lease each third of this time.
+            Default 2.
 
     Raises:
         ValueError: ``lease`` is not above 0.

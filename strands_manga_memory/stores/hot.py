@@ -142,11 +142,11 @@ class HotStore(Protocol):
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of at most ``limit`` conversations that have expired but are still stored.
 
-        Conversations that a sweeper is finalizing are included. Deleted conversations are not.
+        Conversations that another process is ending are included. Deleted conversations are not.
         """
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller finalizes it. Set its state to ``CLOSING``.
+        """Claim an expired conversation, so that only the caller ends it. Its state becomes ``CLOSING``.
 
         Args:
             conversation: Name of the conversation.
@@ -165,10 +165,13 @@ class HotStore(Protocol):
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease of a conversation, or return False if another owner holds the lease."""
+        """Acquire or extend a conversation's lease, and return True. Return False if another owner holds the lease.
+
+        A lease is a lock that expires after ``ttl`` seconds. It is advisory: writes do not check it.
+        """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation, or return False if ``owner`` does not hold the lease."""
+        """Release a conversation's lease (lock with an expiry), and return True. Return False if ``owner`` does not hold it."""
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under ``name``, or None if there is none or it has expired."""
@@ -177,7 +180,7 @@ class HotStore(Protocol):
         """Store a value under a name for ``ttl`` seconds. It replaces the earlier value, and belongs to no conversation."""
 
     def close(self) -> None:
-        """Close the connections. The store remains usable and opens new ones."""
+        """Close the connections to the server of the hot store. The store remains usable and opens new ones."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:

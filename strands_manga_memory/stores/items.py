@@ -135,7 +135,7 @@ class SQLTable:
         return str(column)
 
     def _name(self) -> str:
-        """Return the quoted name of the table."""
+        """Return the name of the SQL table in quotes."""
         return '"' + self.schema.name.replace('"', '""') + '"'
 
     def query(

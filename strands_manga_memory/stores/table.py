@@ -172,7 +172,7 @@ class Table(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connections. The table remains usable and opens new ones."""
+        """Close the connections to the database of the table. The table remains usable and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:

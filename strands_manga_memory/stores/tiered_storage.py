@@ -107,7 +107,7 @@ class TieredStorage(Storage):
         return f"TieredStorage(durable={durable}, hot={hot}, hot_ttl={self._hot_ttl})"
 
     async def write(self, key: str, data: bytes) -> None:
-        """Store a value, replacing an existing one."""
+        """Store a value under a key, in place of an earlier value."""
         stored = _checked(key)
         await self._do(self._write, self._prefix + stored, bytes(data))
         if self._search is not None:
@@ -122,11 +122,11 @@ class TieredStorage(Storage):
         return found
 
     async def delete(self, key: str) -> None:
-        """Delete a value in both tiers, if it exists."""
+        """Delete the value of a key in both tiers, if there is one."""
         await self._do(self._delete, self._prefix + _checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the sorted keys that begin with ``query``."""
+        """Return the stored keys that begin with ``query``, sorted."""
         keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
         return keys
 

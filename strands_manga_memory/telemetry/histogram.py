@@ -78,7 +78,7 @@ class OperationStats:
 
 
 class OperationTotals:
-    """Running totals of one kind of operation."""
+    """Running totals of one kind of operation: counts, durations and recorded values."""
 
     def __init__(self) -> None:
         self.count = self.errors = 0
@@ -103,7 +103,7 @@ class OperationTotals:
         self.sums.update(counts)
 
     def stats(self) -> OperationStats:
-        """Return the accumulated statistics."""
+        """Return the statistics of the operations that were added."""
         shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
         return OperationStats(
             count=self.count,

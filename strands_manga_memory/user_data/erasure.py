@@ -153,7 +153,7 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scopes of a user's sessions, as listed in a directory of the durable store."""
+    """Yield the scopes of a user's sessions, as listed in the durable store."""
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 

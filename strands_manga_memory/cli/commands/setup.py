@@ -45,7 +45,7 @@ def init_table(
 
 
 def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
-    """Return the URL of each table of the settings, keyed by schema."""
+    """Return the URL of each table that the settings name, keyed by the table's schema."""
     users = users_table_url(settings.users_url, settings.durable_url)
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 

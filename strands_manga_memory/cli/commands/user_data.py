@@ -107,7 +107,7 @@ def import_(
 
 
 def _create_missing_tables(memory: MangaMemory) -> None:
-    """Create the tables of the stores that do not exist."""
+    """Create the tables that the settings name, if they do not exist."""
     for table in (memory.durable, *([] if memory.memories is None else [memory.memories])):
         try:
             table.get("nobody", "nothing")

@@ -88,7 +88,7 @@ class CallLog:
         return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
-        """Record a call that was rejected before it reached the tool."""
+        """Count a call that was rejected before it reached the tool, for example by an open circuit breaker."""
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1

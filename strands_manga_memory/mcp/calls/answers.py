@@ -161,7 +161,7 @@ class ToolFailure:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all data of the failure as JSON, for callers and hooks."""
+        """Return all data of the failed tool call as JSON, for callers and hooks."""
         return {
             **asdict(self),
             "duration": round(self.duration, 3),

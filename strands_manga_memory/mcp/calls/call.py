@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the progress as JSON. ``redact`` removes secrets from its message."""
+        """Return the progress of a tool call as JSON, with secrets removed from the message by ``redact``."""
         text = redact(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 

@@ -25,7 +25,7 @@ class FailedResult(dict[str, Any]):
 
 
 def restart(client: MCPClient) -> None:
-    """Restart a client that has lost its connection, and restore the attributes that ``stop()`` resets.
+    """Restart an MCP client that has lost its connection, and restore the attributes that ``stop()`` resets.
 
     This function blocks, so call it off the event loop. Do not call it on the client's own thread.
 
@@ -46,13 +46,13 @@ def restart(client: MCPClient) -> None:
 
 
 def stop(client: MCPClient) -> None:
-    """Stop a client in any state. This function blocks."""
+    """Stop an MCP client, even if it has lost its connection. This function blocks."""
     with suppress(RuntimeError):  # raised for a lost connection; the client is reset nevertheless
         _tidy_stop(client, client.stop, None, None, None)
 
 
 def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
-    """Stop a client without warnings about unfinished coroutines.
+    """Stop an MCP client without warnings about unfinished coroutines.
 
     If the client's thread has ended, its event loop is closed first.
     """

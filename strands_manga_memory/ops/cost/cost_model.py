@@ -221,7 +221,7 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type for the data at the peak, and the number of nodes including replicas."""
+        """Return the cheapest node type for the hot tier's data, and the number of nodes including replicas."""
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {

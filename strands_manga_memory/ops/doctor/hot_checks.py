@@ -150,7 +150,7 @@ def _memory(info: Mapping[str, Any]) -> Finding:
 
 
 def _persistence(info: Mapping[str, Any]) -> Finding:
-    """Check that the server's data survives a restart."""
+    """Check that the data of a Redis server survive a restart, because of a replica, an append-only file or snapshots."""
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
     snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
     if replicas or aof or snapshots:

@@ -1,4 +1,4 @@
-"""Checks of token counting and context window, and of expired conversations that wait for a sweeper."""
+"""Checks of token counting and context window, and of expired conversations that no process has ended yet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
 
 
 def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Check that no expired conversation has waited for a sweeper for more than an hour; otherwise warn."""
+    """Warn if an expired conversation has waited for more than an hour for a sweeper (process that ends expired sessions)."""
     overdue = 0
     for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
         overdue += 1

@@ -67,14 +67,14 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions, keyed by outcome. The key ``messages`` has the number of messages in imported sessions."""
+        """Number of sessions of the import, keyed by outcome. The key ``messages`` has the number of imported messages."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
 
     @property
     def complete(self) -> bool:
-        """Whether all sessions were read without an error."""
+        """Whether all sessions of the import were read without an error."""
         return not any(one.outcome == "failed" for one in self.sessions)
 
 
@@ -284,7 +284,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Summary of the removed messages, or None if there is no summary."""
+        """Summary of the messages that were removed from the history, or None if there is none."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:

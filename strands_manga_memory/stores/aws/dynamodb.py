@@ -225,7 +225,7 @@ class DynamoDBTable:
         return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
-        """Close the connections that the process inherited from its parent."""
+        """Close the connections that a forked process has inherited from its parent."""
         self.close()
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _switch_ttl_on(self) -> None:
-        """Enable the TTL of the table, unless it is enabled."""
+        """Enable automatic deletion of expired records (TTL) for the DynamoDB table, unless it is enabled."""
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}

@@ -232,13 +232,13 @@ class DynamoDBRequests:
                 self._sleep(pause)
 
     def ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request with retries, as ``call`` does, and return the answer."""
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response."""
         answer = self.call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
     def call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Send a request and return the answer, or None after an error with the code ``expected``.
+        """Send a request to DynamoDB, and return the response, or None after an error with the code ``expected``.
 
         The request is retried after temporary errors.
 

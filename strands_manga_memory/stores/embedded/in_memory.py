@@ -95,7 +95,7 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock, because a thread of the parent process may hold the old one."""
+        """Replace the lock in a forked process, because a thread of the parent process may hold the old lock."""
         self._lock = threading.Lock()
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
@@ -166,7 +166,7 @@ class InMemoryHotStore:
         yield from names[:limit]
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller finalizes it. See ``HotStore.claim``."""
+        """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -179,7 +179,7 @@ class InMemoryHotStore:
         return kept.record(now)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and finalized. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and ended. See ``HotStore.drop``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
@@ -188,7 +188,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease of a conversation. See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease (lock with an expiry). See ``HotStore.acquire_lease``."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -199,7 +199,7 @@ class InMemoryHotStore:
         return True
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation. See ``HotStore.release_lease``."""
+        """Release a conversation's lease (lock with an expiry). See ``HotStore.release_lease``."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
             if held is None or held.content != owner:
@@ -214,14 +214,14 @@ class InMemoryHotStore:
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
             self._clean(now)
 
     def close(self) -> None:
-        """Do nothing: the store has no connections, and the conversations stay."""
+        """Do nothing: this store has no connections. The conversations stay in the memory of the process."""
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:

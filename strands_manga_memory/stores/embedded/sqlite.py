@@ -50,11 +50,11 @@ class SQLiteTable(SQLTable):
 
     @property
     def path(self) -> Path:
-        """Path of the file."""
+        """Path of the SQLite file."""
         return self._file.path
 
     def create_if_missing(self) -> None:
-        """Create the file and the table if they are missing."""
+        """Create the SQLite file and the table if they are missing."""
         with self._file.connected(create=True) as connection:
             self._create(connection)
 
@@ -91,7 +91,7 @@ class SQLiteTable(SQLTable):
             return connection.execute(statement, values).fetchall()
 
     def close(self) -> None:
-        """Close the connection. The table remains usable, and opens a new connection."""
+        """Close the connection to the SQLite file. The table remains usable, and opens a new connection."""
         self._file.close()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:

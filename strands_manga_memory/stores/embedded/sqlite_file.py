@@ -143,7 +143,7 @@ class SQLiteFile:
         return found.fetchone() is not None
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return device and inode of the file, or None if there is no file."""
+        """Return device and inode of the SQLite file, or None if there is no file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -159,7 +159,7 @@ class SQLiteFile:
             )
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the file to a write-ahead log, with retries until the deadline."""
+        """Switch the SQLite file to a write-ahead log, with retries until the deadline."""
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -206,12 +206,12 @@ class SQLiteFile:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
 
     def close(self) -> None:
-        """Close the connection. The next use opens a new connection."""
+        """Close the connection to the SQLite file. The next use opens a new connection."""
         with self._lock:
             self._close()
 
     def prepare_fork(self) -> None:
-        """Close the connection, and keep other threads from opening another one until the fork is over."""
+        """Close the connection to the SQLite file before a fork. Other threads cannot open another one until ``end_fork``."""
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()

@@ -82,7 +82,7 @@ class Codec:
 
     @property
     def encrypts(self) -> bool:
-        """Whether the codec encrypts values."""
+        """Whether this codec encrypts values."""
         return self._cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
@@ -128,11 +128,11 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Serialize a value, and return its stored form."""
+        """Convert a value from Python to its stored form: bytes that are serialized, encrypted and checksummed."""
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Return the value from its stored form. Raises the errors of ``unseal``."""
+        """Convert a value from its stored form (bytes) to Python. Raises the errors of ``unseal``."""
         return load_stored(self.unseal(data, place), place)
 
 

@@ -65,7 +65,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
-    """Return whether a value has more than ``levels`` levels of nesting."""
+    """Return whether containers in a value are nested deeper than ``levels`` levels."""
     level = [value]
     for _ in range(levels + 1):
         held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]

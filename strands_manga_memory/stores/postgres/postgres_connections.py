@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.05
 
 
 class Connection(psycopg.Connection[Any]):
-    """Connection whose operations end at a deadline."""
+    """Connection to a PostgreSQL server whose operations end at a deadline."""
 
     until: float = math.inf
     used_at: float = -math.inf
@@ -122,14 +122,14 @@ class Connections:
             _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
 
     def close(self) -> None:
-        """Close the pool. The next operation opens another pool."""
+        """Close the pool of connections. The next operation opens another pool."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(timeout=0.1)
 
     def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a connection whose server answers, and its pool. Ended connections are replaced."""
+        """Return a connection whose server answers, and its pool. Connections that the server has ended are replaced."""
         started = time.monotonic()
         until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
         while True:
@@ -153,7 +153,7 @@ class Connections:
             pool.drain()
 
     def _opened(self) -> ConnectionPool[Connection]:
-        """Return the pool, opened if necessary."""
+        """Return the pool of connections, which the first call opens."""
         with self._lock:
             if self._pool is None:
                 self._pool = ConnectionPool(
@@ -174,7 +174,7 @@ class Connections:
             return self._pool
 
     def renew_after_fork(self) -> None:
-        """Start without a pool in a forked process.
+        """Discard the parent process's pool of connections in a forked process.
 
         The pool of the parent process stays referenced, because closing it would affect the parent.
         """

@@ -143,24 +143,24 @@ class RedisHotStore:
                     yield name
 
     def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller finalizes it. See ``HotStore.claim``.
+        """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``.
 
-        The request is not retried. If its answer is lost, the conversation may be claimed although the caller does not know. It
-        can be claimed again after ``lease`` seconds.
+        The request is not retried. If its answer is lost, the claim may be stored without the caller's knowledge. The
+        conversation can then be claimed again after ``lease`` seconds.
         """
         return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and finalized, without retries. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and ended, without retries. See ``HotStore.drop``."""
         return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the advisory lease of a conversation. See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease (lock with an expiry). See ``HotStore.acquire_lease``."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release the advisory lease of a conversation, without retries. See ``HotStore.release_lease``."""
+        """Release a conversation's lease (lock with an expiry), without retries. See ``HotStore.release_lease``."""
         return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
@@ -170,7 +170,7 @@ class RedisHotStore:
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
