@@ -6,10 +6,8 @@ import itertools
 import logging
 import math
 import zlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.language.search import content_terms
@@ -29,41 +27,43 @@ _MOST_PARTS, _MOST_BYTES = 8, 350_000
 _MOST_FOUND = 64
 
 
-class _ListedMemory(NamedTuple):
-    """Memory in a word list: its id, its importance, and the checksums of its words, with a space before and after each."""
-
-    id: str
-    importance: float
-    words: str
-
-    @classmethod
-    def of(cls, record: MemoryRecord) -> _ListedMemory:
-        words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
-        return cls(record.memory_id, record.importance, f" {' '.join(sorted(words))} ")
-
-
 @dataclass(frozen=True)
 class WordList:
-    """Words of a user's memories, without the preferences, as of the time ``made_at`` in seconds since 1970.
+    """Words of a user's memories, without the preferences.
 
-    The latest of the ``memories`` come first.
+    Attributes:
+        made_at: Time of the list, in seconds since 1970.
+        ids: Ids of the memories, the latest first.
+        importances: Importance of each memory.
+        words: Checksums of the words of each memory, with a space before and after each checksum.
     """
 
     made_at: float
-    memories: Sequence[_ListedMemory]
+    ids: list[str] = field(default_factory=list)
+    importances: list[float] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    def add(self, ids: Iterable[str], importances: Iterable[float], words: Iterable[str]) -> None:
+        """Add memories that are older than the listed ones."""
+        self.ids.extend(map(str, ids))
+        self.importances.extend(map(float, importances))
+        self.words.extend(map(str, words))
+        if not len(self.ids) == len(self.importances) == len(self.words):
+            raise ValueError("each memory must have an importance and words")
 
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the memories with one of the terms. Those with more and rarer terms come first."""
-        wanted = set(map(_checksum, terms))
-        shared = {each.id: found for each in self.memories if (found := [word for word in wanted if f" {word} " in each.words])}
-        counts = Counter(itertools.chain.from_iterable(shared.values()))
-        scores = {id_: sum(1 / math.log2(1 + counts[word]) for word in sorted(found)) for id_, found in shared.items()}
-        return sorted(scores, key=lambda id_: -scores[id_])
+        scores: dict[str, float] = {}
+        for word in sorted({f" {_checksum(term)} " for term in terms}):
+            found = [id_ for id_, words in zip(self.ids, self.words, strict=True) if word in words]
+            scores |= {id_: scores.get(id_, 0.0) + 1 / math.log2(1 + len(found)) for id_ in found}
+        return sorted((id_ for id_ in self.ids if id_ in scores), key=lambda id_: -scores[id_])
 
     def by_importance(self, types: Collection[str]) -> list[str]:
         """Return the ids of all listed memories of some types, sorted by importance and then by time, the latest first."""
-        found = [each for each in self.memories if each.id.partition("#")[0] in types]
-        return [each.id for each in sorted(found, key=lambda each: -each.importance)]
+        listed = zip(self.importances, self.ids, strict=True)
+        found = [pair for pair in listed if pair[1].partition("#")[0] in types]
+        return [id_ for _, id_ in sorted(found, key=lambda pair: -pair[0])]
 
 
 class OlderMemories:
@@ -120,20 +120,22 @@ class OlderMemories:
 
     def _read(self) -> WordList | None:
         """Return the stored list. None if it is missing, damaged or incomplete."""
-        owner, parts = self._partition.owner, list[tuple[float, int]]()
-        memories: list[_ListedMemory] = []
+        owner = self._partition.owner
+        found: WordList | None = None
+        missing = 0
         try:
             for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
                 place = place_of(owner, str(item["memory_id"]))
                 with trusted(place):
-                    made_at, count, *columns = self._codec.decode(item["data"], place)
-                    parts.append((float(made_at), int(count)))
-                    rows = zip(*columns, strict=True)
-                    memories += [_ListedMemory(str(id_), float(importance), str(words)) for id_, importance, words in rows]
+                    made_at, parts, *columns = self._codec.decode(item["data"], place)
+                    if found is None:
+                        found, missing = WordList(float(made_at)), int(parts)
+                    if made_at == found.made_at:  # else a part of an earlier list, which had more parts
+                        found.add(*columns)
+                        missing -= 1
         except CorruptRecordError:
             return None
-        # The parts of a list are stored in one transaction, so all have the same time, unless an earlier list had more parts.
-        return WordList(parts[0][0], memories) if parts and parts == [parts[0]] * parts[0][1] else None
+        return None if missing else found
 
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, and return them and the list of their words. If it would exceed 2.8 MB, it lacks the oldest.
@@ -148,12 +150,13 @@ class OlderMemories:
         loaded = partition.load()
         listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
         listed.sort(key=lambda record: record.updated_at, reverse=True)
-        split = parts_of(map(_ListedMemory.of, listed), lambda each: len(each.id.encode()) + len(each.words) + 12, _MOST_BYTES)
+        rows = ((record.memory_id, record.importance, _words_of(record)) for record in listed)
+        split = parts_of(rows, lambda row: len(row[0].encode()) + len(row[2]) + 12, _MOST_BYTES)
         parts = list(itertools.islice(split, _MOST_PARTS)) or [[]]
-        writes = []
+        writes, words = list[Write](), WordList(made_at)
         for number, part in enumerate(parts):
-            id_ = f"{_WORDS}{number}"
-            columns = [[each.id for each in part], [each.importance for each in part], [each.words for each in part]]
+            id_, columns = f"{_WORDS}{number}", [list(column) for column in zip(*part, strict=True)] or [[], [], []]
+            words.add(*columns)
             data = self._codec.encode([made_at, len(parts), *columns], place_of(owner, id_))
             item = {"user_id": owner.partition, "memory_id": id_, "data": data, "expires_at": int(made_at + _SECONDS)}
             writes.append(Write(item=item))
@@ -163,7 +166,12 @@ class OlderMemories:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
-        return loaded, WordList(made_at, [each for part in parts for each in part])
+        return loaded, words
+
+
+def _words_of(record: MemoryRecord) -> str:
+    words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
+    return f" {' '.join(sorted(words))} "
 
 
 def _checksum(term: str) -> str:

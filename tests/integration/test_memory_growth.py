@@ -13,7 +13,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader, word_list
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import finish_writes
@@ -235,6 +235,23 @@ def test_a_damaged_list_of_words_is_made_again(tables: tuple[Table, Table], dama
     assert stored["data"] not in (b"x", 5)
 
 
+def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second part of the longer list stays in the table for a week."""
+    monkeypatch.setattr(word_list, "_MOST_BYTES", 8_000)
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 150)
+    store.found("Any postcards?")
+    assert len(parts := word_lists(tables[1])) > 1
+    monkeypatch.setattr(word_list, "_MOST_BYTES", 350_000)
+    for number in range(65):
+        store.remember(f"Shelf {number} is full.")
+    UserMemoryStore(tables[1], user_id="u1").found("Any postcards?")
+    assert word_lists(tables[1]) == parts
+    counted: Any = CountingTable(tables[1])
+    UserMemoryStore(counted, user_id="u1").found("Any postcards?")
+    assert counted.requests["transact"] == 0, "the stored list is read, and not made again"
+
+
 def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
     """Return the requests and the bytes read of recalls of a user with some memories, whose words are listed."""
     fill(UserMemoryStore(tables[1], user_id=user), memories)
@@ -311,7 +328,7 @@ def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_on
 def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table]) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fact = store.remember("Collects lighthouse postcards.")
-    for number in range(70):
+    for number in range(90):
         store.record_feedback(f"The postcards of volume {number} are too small.")
     found = UserMemoryStore(tables[1], user_id="u1").found("lighthouse postcards")
     assert found[0].record.memory_id == fact.memory_id
