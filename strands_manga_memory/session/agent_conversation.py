@@ -1,4 +1,4 @@
-"""Stored conversation of one agent, or stored state of one orchestrator (Graph or Swarm), in this process."""
+"""Access of one process to the stored conversation of an agent, or to the stored state of an orchestrator (Graph or Swarm)."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Set the states of an agent at its creation. Later saves store only the states that differ from them."""
+        """Remember the states of an agent when it is created or restored, so that later changes are noticed."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
@@ -371,12 +371,12 @@ class AgentConversation:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Metadata of the conversation."""
+        """Metadata of the conversation, keyed by name."""
         return {name.removeprefix(META): value for name, value in self.local.states.items() if name.startswith(META)}
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """Stored states, keyed as in a Strands snapshot. Malformed states raise ``CorruptRecordError``."""
+        """Stored states of the agent, keyed as in a Strands snapshot. Malformed states raise ``CorruptRecordError``."""
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
@@ -452,8 +452,7 @@ class AgentConversation:
         """Read the log of the conversation, with placeholders for messages that cannot be read.
 
         Args:
-            newest: Minimum number of messages to read, counted from the end of a durable log. Whole turns are read. None: all
-                messages.
+            newest: Minimum number of messages to read from a durable log, back from the last turn. None: all messages.
             until: Key of the last turn to read. None: all turns.
 
         Returns:
@@ -520,11 +519,11 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Take the lock, so that no change is half made at a process fork."""
+        """Take the lock before a process fork, so that no change of the conversation is half made in the child."""
         self.lock.acquire()
 
     def end_fork(self) -> None:
-        """Release the lock in the parent process."""
+        """Release the lock in the parent process after a process fork."""
         self.lock.release()
 
     def renew_after_fork(self) -> None:

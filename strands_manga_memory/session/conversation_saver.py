@@ -68,7 +68,7 @@ class ConversationSaver:
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save the changes in the background, and flush them if a flush is due.
+        """Save the changes of the conversation in the background. If a flush is due, also flush them.
 
         Args:
             flush: Whether to flush in any case.
@@ -86,15 +86,15 @@ class ConversationSaver:
         return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
-        """Save and flush all changes in the background.
+        """Save and flush all changes of the conversation in the background.
 
         Returns:
-            Future that ends when the durable tier has everything or, without a durable tier, the hot tier.
+            Future that ends when the durable tier or, without one, the hot tier has all changes.
         """
         return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
 
     def request_soon(self, delay: float) -> None:
-        """Schedule a save after ``delay`` seconds, unless a save is already scheduled."""
+        """Schedule a save of the conversation after ``delay`` seconds, unless a save is already scheduled."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.tiers.writer.later((self, "soon"), delay, self.request)
@@ -142,7 +142,7 @@ class ConversationSaver:
     # On the writer
 
     def commit_all(self) -> None:
-        """Save and flush all changes. If a tier does not take the changes, schedule a retry."""
+        """Save and flush all changes of the conversation. If a tier does not take the changes, schedule a retry."""
         hold, local = self._hold, self._hold.local
         try:
             self._save()
@@ -201,9 +201,12 @@ class ConversationSaver:
             logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Run ``work``, which uses a tier, and record in ``health`` whether it succeeded.
+        """Return the result of ``work``, a function that uses a tier, and record in ``health`` whether it succeeded.
 
-        If the tier is down and ``must`` is False, raise StoreUnavailableError without running ``work``.
+        If the tier is known to be down and ``must`` is False, ``work`` does not run.
+
+        Raises:
+            StoreUnavailableError: The tier is known to be down, or does not take the change.
         """
         if not must and not health.may_try():
             self._retry(health)

@@ -248,9 +248,9 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return a conversation's record ``base`` for a merge with ``content``, an earlier copy of the conversation.
+    """Return the record ``base`` of a conversation, prepared for a merge with ``content``, an earlier state of it.
 
-    In the result, only the turns with messages that ``content`` does not know are marked as missing in the log.
+    In the result, the list of turns missing in the log has only turns with messages that ``content`` does not know.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}

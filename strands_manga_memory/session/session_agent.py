@@ -102,7 +102,7 @@ class SessionAgent:
     # Events of a turn, in order
 
     async def before_turn(self, agent: Agent) -> None:
-        """Save pending changes, and give other writers' changes to the agent.
+        """Save pending changes before a turn, and give other writers' changes to the agent.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.

@@ -80,7 +80,7 @@ class LogEntry:
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with ``by`` added to the number of the message, and ``turns`` added to the number of the turn."""
+        """Return the log entry with ``by`` added to the message's number, and ``turns`` added to the turn's number."""
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 

@@ -176,8 +176,8 @@ class Finalizer(Protocol):
 class SessionSweeper:
     """Sweeper that finishes expired conversations, and deletes the logs of ended sessions.
 
-    An expired conversation is flushed to the durable tier, given to the finalizer, and removed from the hot tier. When a
-    session has been over for the policy's ``grace``, its log is deleted. Sweeping never changes a time to live.
+    An expired conversation is flushed to the durable tier, given to the finalizer, and removed from the hot tier. A session's
+    log is deleted when the session has been over for the ``grace`` seconds of ``ttl``. A sweep never restarts a time to live.
 
     Any number of sweepers may run at the same time. A sweeper first claims a conversation atomically. If a turn begins in the
     meantime, the sweeper does not finish the conversation.
@@ -185,13 +185,13 @@ class SessionSweeper:
     Args:
         hot: The hot tier or its URL, or None. With a durable tier, a hot tier that ends with its process is not used.
         durable: The durable tier or its URL. None: expired conversations are dropped after the call of the finalizer.
-        finalizer: Called after the flush, such as a ``SessionFinalizer``; if it raises, the conversation stays claimed and is
-            tried again after ``lease``.
-        ttl: The policy the session managers use.
-        codec: The codec the session managers use.
+        finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it raises an error, the
+            conversation stays claimed, and is tried again after ``lease`` seconds.
+        ttl: The ``TtlPolicy`` that the session managers use.
+        codec: The ``Codec`` that the session managers use.
         clock: Returns the time in seconds since 1970.
-        lease: Seconds after which a claimed conversation may be claimed by another sweeper. Default 60; must be longer than a
-            finalizer takes.
+        lease: Seconds after which another sweeper may claim a claimed conversation. Default 60. A finalizer must take less
+            time.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.

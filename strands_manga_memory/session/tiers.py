@@ -169,7 +169,7 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Claim an entry, so that no other sweeper works on the conversation.
+        """Claim an entry of the expiry index, so that no other sweeper works on the conversation.
 
         Args:
             entry: The entry.
@@ -190,7 +190,7 @@ class ExpiryIndex:
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
-        """Remove the entry of a conversation that no longer exists."""
+        """Remove the entry of a conversation from the expiry index."""
         item = self._item(entry)
         self._table.delete(item["session_id"], item["sk"])
 

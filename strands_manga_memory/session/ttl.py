@@ -117,13 +117,13 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Counts of how long users stay away from conversations, stored every 5 minutes.
+    """Counts of how long users stay away from conversations, stored in the durable tier every 5 minutes.
 
     Each process stores one item per day. If a process is killed, its counts since the last write are lost.
 
     Args:
         table: The durable tier. None: the counts are not stored.
-        writer: Writes in the background.
+        writer: Writes the counts in the background.
     """
 
     def __init__(self, table: Table | None, writer: Writer) -> None:
@@ -133,7 +133,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin without counts in the child of a process fork. The parent process stores its own counts."""
+        """Begin without counts of users' absences in the child of a process fork. The parent process stores its own counts."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -159,7 +159,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store the counts of the present day. If the table does not answer, they stay in memory for the next time."""
+        """Store today's counts of users' absences. If the table does not answer, they stay in memory for the next save."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}

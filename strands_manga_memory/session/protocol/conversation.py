@@ -129,7 +129,7 @@ class Conversation:
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes of the conversation. The durable tier is only read without a filled hot tier."""
+        """Read other writers' changes of the conversation from the hot tier or, if it is empty or missing, the durable tier."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
@@ -209,7 +209,7 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Store the changes in the hot tier or, if the hot tier is empty or does not answer, in the durable tier."""
+        """Store the changes of the conversation in the hot tier or, if it is empty or does not answer, in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
@@ -274,7 +274,7 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes in the durable tier, and then fill an empty hot tier."""
+        """Store the changes of the conversation in the durable tier, and then fill an empty hot tier."""
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
@@ -289,7 +289,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation. With two tiers, the durable copy is marked as complete until the next message."""
+        """Flush the conversation. Until the next message, mark its durable copy as complete: the hot tier has nothing newer."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -307,7 +307,7 @@ class Conversation:
         return False
 
     def _save_head(self) -> None:
-        """Save the changes with a conditional write of the durable record."""
+        """Save the changes of the conversation with a conditional write of the durable tier's record."""
         durable = self._durable()
         with self._durable_io:
             draft, known = self.local.draft(), durable.record
@@ -357,7 +357,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the conversation to an empty hot tier, if the durable tier has this version. Others could undo a deletion."""
+        """Write the conversation to an empty hot tier, unless the durable tier has another version, such as a deletion."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -424,7 +424,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in loggable}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Apply new redactions to the turns in the log."""
+        """Apply redactions that the durable tier's record does not have yet to the turns in the log."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -556,7 +556,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers if none has answered for hours. Discard the local copy if neither has the conversation any more."""
+        """Read both tiers if none has answered for hours. If neither has the conversation, discard this process's copy."""
         if not self.is_silent:
             return
         error = self.load()
@@ -590,7 +590,7 @@ class Conversation:
 
 
 def is_nothing(record: Record | None) -> bool:
-    """Return whether the record of a tier is missing or has no content."""
+    """Return whether a tier has no content of a conversation, because its record of it is missing or empty."""
     return record is None or record.is_empty
 
 

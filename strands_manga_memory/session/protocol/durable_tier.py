@@ -112,7 +112,7 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether an earlier request has shown the content of the conversation's head item, or that it is missing."""
+        """Whether this object knows the conversation's head item (table item with its state), or that there is none."""
         return self._head is not None
 
     @property
@@ -181,10 +181,10 @@ class DurableTier:
             return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
-        """Replace the conversation's head item (its state), unless another writer has changed it since the last read or put.
+        """Replace the conversation's head (table item with its state), unless another writer has changed it meanwhile.
 
         Args:
-            record: The new state, with the turns that the log lacks.
+            record: The new state, with the turns that the log lacks. The caller has merged it with the head that was last read.
 
         Returns:
             False if another writer has changed the head, or the session or user was deleted. Then read the head, merge, and try
@@ -324,7 +324,13 @@ class DurableTier:
     def _logged(
         self, incarnation: int, *, first: TurnKey | None = None, attributes: Sequence[str] | None = None
     ) -> Iterator[tuple[TurnKey, Item]]:
-        """Yield key and first item of each turn in the log of a run of the conversation, from the turn ``first`` on."""
+        """Yield the key and the first table item of each turn that the log has of the conversation's run ``incarnation``.
+
+        Args:
+            incarnation: Number of the run.
+            first: Key of the first turn to read. None: all turns.
+            attributes: Names of the attributes to read. None: all attributes.
+        """
         prefix = self._prefix(incarnation)
         begin, end = f"{prefix}{first or ''}", f"{prefix}\U0010ffff"
         for item in self._table.query(self._session, first=begin, last=end, attributes=attributes):
@@ -333,15 +339,12 @@ class DurableTier:
                 yield TurnKey.parse(sort.removeprefix(prefix)), item
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Add turns of the log to the conversation's stored state that the state does not list.
+        """Return a conversation's stored state, completed with turns that the log has and the state does not list.
 
         Such turns are in the log if a flush was interrupted between the write of the turns and the write of the state.
 
         Args:
             head: The stored state.
-
-        Returns:
-            The completed state; ``head`` itself if no turn is missing.
         """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
@@ -354,17 +357,14 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Add turns to the list ``head.seen`` if ``record.seen`` has them and a read of the log finds them.
+        """Return the state ``head``, with more turns in its list ``seen`` (known turns with their numbers of messages).
 
-        ``seen`` lists known turns with their numbers of messages. The log is read because it may lack turns after the table was
+        A turn of ``record.seen`` is added if it is in the log. The log is read because it may lack turns after the table was
         restored from a backup.
 
         Args:
             head: State of the conversation, in the form to store.
             record: State of the conversation in this process.
-
-        Returns:
-            ``head`` with the added turns.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:
@@ -486,7 +486,7 @@ def _record_of(value: Mapping[str, Any]) -> Record:
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return attributes by which other services can select turns, such as the names of called tools."""
+    """Return table attributes of a turn, by which other services can select turns, such as the names of called tools."""
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if isinstance(message, dict)]
     found: dict[str, Any] = {name: turn.about[name] for name in ("intent",) if turn.about.get(name)}

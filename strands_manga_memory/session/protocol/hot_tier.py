@@ -144,10 +144,10 @@ class _Stored:
 
 
 class HotTier:
-    """One conversation in a ``HotStore``, as a hash with a field for each turn.
+    """One conversation in the hot tier, stored as a hash with a field for each turn.
 
     Args:
-        store: The store.
+        store: The hot tier's store.
         name: Name of the conversation in the store.
         codec: Encrypts the fields, and compresses large fields.
         keeps_log: Whether there is no durable tier, so that the hot tier has to keep every turn.
@@ -194,13 +194,13 @@ class HotTier:
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
-        """Read the record from the store in one round trip.
+        """Read the conversation from the hot tier in one round trip.
 
         Args:
             touch: Whether the read may restart the time to live. An inspection passes False.
 
         Returns:
-            The record; None if there is none.
+            The state of the conversation; None if there is none.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -215,13 +215,13 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self, *, ttl: float) -> Record | None:
-        """Read the record before the conversation is deleted. Replace a damaged record by a tombstone.
+        """Read the conversation from the hot tier before it is deleted. A damaged one is replaced by a tombstone.
 
         Args:
             ttl: Seconds for which the tombstone stays.
 
         Returns:
-            The record; None if it is missing or damaged.
+            The state of the conversation; None if it is missing or damaged.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -293,13 +293,9 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Add archived turns (turns that have left the agent's history) to a state to store, if it has new redactions of them.
+        """Return the state ``draft`` of the conversation with newly redacted turns added that have left the agent's history.
 
-        Args:
-            draft: The state of the conversation.
-
-        Returns:
-            The state, with these turns in redacted form.
+        The next write then replaces these turns in the hot tier, which keeps all turns if there is no durable tier.
         """
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}

@@ -176,7 +176,7 @@ class LocalCopy:
             self.has_news = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Remember turns, given in their order, whose messages may return to the agent's history."""
+        """Keep turns in memory, given in their order, whose messages may return to the agent's history."""
         with self.lock:
             kept = {**{key: turn for key, turn in self.evicted.items() if key not in turns}, **turns}
             self.evicted = dict(list(kept.items())[-MOST_EVICTED:])
@@ -219,7 +219,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Make the history to store, with other writers' changes, the agent's history. Return it as references."""
+        """Set the agent's history to the one that the next save stores, with other writers' changes. Return its references."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
@@ -267,19 +267,19 @@ class LocalCopy:
 
     @property
     def turn_count(self) -> int:
-        """Number of turns so far, including unsaved turns."""
+        """Number of turns of the conversation so far, including unsaved turns."""
         with self.lock:
             new = [key for key in self.unsaved() if not self.base.counted_length(key)]
             return self.base.turn_count + sum(not self.own[key].about.get(CONTINUES) for key in new)
 
     @property
     def message_count(self) -> int:
-        """Number of messages so far, including unsaved messages."""
+        """Number of messages of the conversation so far, including unsaved messages."""
         return self.base.message_count + self.unsaved_messages
 
     @property
     def unsaved_messages(self) -> int:
-        """Number of messages that no store has confirmed."""
+        """Number of messages of the conversation that no store has confirmed."""
         with self.lock:
             return sum(len(turn.messages) - self.base.counted_length(key) for key, turn in self.unsaved().items())
 
@@ -386,7 +386,7 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Keep the durable tier's record (None: there is none), and update the list of turns that the log lacks."""
+        """Remember the durable tier's record (None: there is none), and update the list of turns that the log lacks."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
@@ -438,8 +438,8 @@ class LocalCopy:
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
         """Return the keys of turns that are so old that only the log shows whether they were stored.
 
-        The newer of the records ``found`` and ``base`` lists only the newest turns, and no longer these. They are turns of this
-        process that are not saved, or turns that the older record counts as missing in the log.
+        A record lists only its newest turns. The returned turns are too old for the newer one of ``found`` and ``base``. They
+        are turns of this process, or turns that the older record counts as missing in the log.
         """
         with self.lock:
             base = self.base
@@ -551,7 +551,7 @@ class LocalCopy:
                 self.base = replace(self.base, redactions=redactions)
 
     def _note_new_incarnation(self, before: Record) -> None:
-        """Discard the unsaved turns if the conversation was deleted. Keep them if it has expired or was rewound."""
+        """Discard this process's unsaved turns if the conversation was deleted. Keep them after an expiry or a rewind."""
         if not before.incarnation and not self.is_loaded:
             return  # the deletion may be older than the unsaved turns
         self.resets += bool(before.incarnation or self.base.carries_from)

@@ -28,15 +28,15 @@ class TurnKey(NamedTuple):
     tag: str
 
     def __str__(self) -> str:
-        """Return the key as text. The texts of keys sort in the order of the keys."""
+        """Return the turn key as text. The texts of turn keys sort in the order of the keys."""
         return f"{self.time:012d}.{self.tag}"
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
-        """Parse a key from its text.
+        """Parse a turn key from its text.
 
         Raises:
-            ValueError: The text is not a key.
+            ValueError: The text is not a turn key.
         """
         time, dot, tag = text.partition(".")
         if not dot or not tag:
@@ -148,7 +148,7 @@ class Turn:
         return replace(self, messages=messages, redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Return a turn with the messages and redactions of this copy and another copy."""
+        """Merge this copy of a turn with another copy. The result has the messages and redactions of both."""
         if self == other:
             return self
         longer, shorter = (self, other) if len(self.messages) >= len(other.messages) else (other, self)
@@ -220,7 +220,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of the turns of which the agent's history has messages that are not in ``turns``."""
+        """Keys of turns in the agent's history with messages that ``turns`` lacks, so that they must be read from the log."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -236,7 +236,7 @@ class Record:
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Key of the oldest of the newest 100 turns in ``seen``, which may lack older turns; None if it has fewer turns."""
+        """Turn key below which ``seen`` may lack turns: the oldest of its newest 100 turns. None if it has fewer turns."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
@@ -501,5 +501,5 @@ def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -
 
 
 def latest_replacements(one: Mapping[int, Replacement], other: Mapping[int, Replacement]) -> dict[int, Replacement]:
-    """Combine two sets of replacements of a turn. Keep the newest replacement of each message."""
+    """Merge two sets of new contents for redacted messages of a turn. Keep the newest content of each message."""
     return {at: max(found for found in (one.get(at), other.get(at)) if found is not None) for at in {**one, **other}}

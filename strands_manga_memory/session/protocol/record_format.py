@@ -167,12 +167,12 @@ def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
 
 
 def entry_object(name: str, entry: Entry) -> dict[str, Any]:
-    """Return a state entry as a JSON object."""
+    """Return a named state value, with its version, as a JSON object."""
     return {"name": name, "version": list(entry.version), "value": json_part(dump(entry.value))}
 
 
 def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
-    """Parse the name and the content of a state entry from a JSON object."""
+    """Parse a named state value, with its version, from a JSON object. Return the name and the value."""
     found = value["value"]
     if isinstance(found, dict) and found.keys() == {"packed"}:
         found = load(dumped_part(found))
