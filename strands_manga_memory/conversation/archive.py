@@ -159,7 +159,7 @@ class MessageArchive:
     # --- Search -------------------------------------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit the question, the best first."""
+        """Search the archive for a question, and return up to ``limit`` messages, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
@@ -177,7 +177,7 @@ class MessageArchive:
         return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return up to two messages on each side of message ``number``, keyed by number."""
+        """Return the neighbours of message ``number`` in the conversation: up to two on each side, keyed by their numbers."""
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
@@ -202,7 +202,7 @@ class MessageArchive:
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def forget(self, id_: str) -> None:
-        """Remove a message and never add it again, even if the history or the stored log still contains it."""
+        """Remove a message from the archive for good. It is not added again, even if the history or log still contains it."""
         with self._lock:
             self._forgotten.add(id_)
             if id_ in self._numbers:

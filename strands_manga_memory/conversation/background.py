@@ -52,13 +52,13 @@ class Run(Generic[_T]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> _T:
-        """Wait for the run and return the result of the coroutine, or raise its error.
+        """Wait for the background coroutine and return its result, or raise its error.
 
         Args:
             timeout: Most seconds to wait. None to wait without a limit.
 
         Raises:
-            TimeoutError: The run did not end within ``timeout`` seconds.
+            TimeoutError: The coroutine did not end within ``timeout`` seconds.
         """
         return self._future.result(timeout)
 

@@ -1,6 +1,6 @@
 """Scorers that rate the importance of messages in the background, with a model or with embeddings.
 
-Until their scores arrive, or if they fail, the scores of the rules are used.
+Until a message has been rated, or if the rating fails, the message has the score of a scorer that uses rules.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]
 
 
 class BackgroundScorer:
-    """Scorer that asks a slow function, the judge, in the background.
+    """Scorer that asks a slow function, the judge, for the importance of messages in the background.
 
-    The scores of the rules are used until the judge has answered, or if the judge fails. The method ``score`` never waits. Each
-    message is judged once, and its score is cached in this process by tracking id and content. Tool calls, tool results and
-    messages without text are always scored by rules.
+    The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message has the score of the scorer
+    ``rules``.
+
+    The judge rates each message once. Its scores are cached in this process by tracking id and content. Tool calls, tool
+    results and messages without text are always scored by ``rules``.
 
     Args:
         judge: Function that rates the importance of messages, which it gets as ``Line`` objects, from 0 to 1.

@@ -234,7 +234,7 @@ class Calibration:
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Convert a token count of the counter to a token count of the model, rounded up."""
+        """Convert a token count of the local counter to the count that the model would report, rounded up."""
         return -int(-counted * self.ratio // 1)
 
 
@@ -266,14 +266,17 @@ class RequestMeter:
         self._model_class = type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Adjust the calibration to the reported usage of the last request. Without reported usage, nothing changes."""
+        """Adjust the ratio between the model's and the local token counts after a model call.
+
+        Without reported usage, nothing changes.
+        """
         sent, self._sent = self._sent, 0
         if event.stop_response is not None:
             usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
             self._calibration.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of system prompt and tools. The counts of the last few prompts and lists of tools are cached."""
+        """Return the tokens of the system prompt and the tool specifications. The latest counts are cached."""
         text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
         parts = ("name", "description", "inputSchema")
         specs = [{part: spec.get(part) for part in parts} for spec in tools]

@@ -105,7 +105,10 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate the tool results of every message whose tool results have too many characters."""
+        """Truncate the tool results of every message whose tool results have too many characters.
+
+        Return the changed history, or None if nothing changed.
+        """
         return _with_results(compaction, len(compaction.messages), lambda _: self.characters, until_enough=False)
 
 
@@ -115,7 +118,10 @@ class Snip:
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Remove unimportant turns, the oldest first, until the goal is reached."""
+        """Remove unimportant turns, the oldest first, until the history has its goal size.
+
+        Return the smaller history, or None if there are no such turns.
+        """
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
@@ -145,7 +151,10 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate tool results, the oldest first, until the goal is reached."""
+        """Truncate the tool results of older messages, the oldest first, until the history has its goal size.
+
+        Return the changed history, or None if nothing changed.
+        """
         return _with_results(
             compaction, compaction.touchable, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True
         )
@@ -184,10 +193,12 @@ class Reactive:
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep the most important half of the history after an overflow. Otherwise do nothing.
+        """Keep only the most important half of the history after an overflow of the context window. Otherwise do nothing.
+
+        Always returns None, because the agent's list of messages is changed in place.
 
         Raises:
-            ContextWindowOverflowException: Nothing can be freed.
+            ContextWindowOverflowException: The history cannot be halved.
         """
         if compaction.overflow is None:
             return None
@@ -264,7 +275,7 @@ UNTOUCHED = 10
 
 @dataclass
 class StageStats:
-    """Statistics of one compaction stage.
+    """Statistics of one compaction stage (a step that makes the history smaller).
 
     Attributes:
         runs: Number of runs of the stage.
@@ -418,7 +429,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the compaction thresholds for the agent's model."""
+        """Return the sizes of a request at which compaction starts, stops and blocks, for the agent's model."""
         return thresholds(self._window or window_of(agent.model), share=self._share)
 
     # --- Compacting ---------------------------------------------------------------------------------------------------------

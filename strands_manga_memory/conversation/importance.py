@@ -1,8 +1,7 @@
-"""Importance of messages: scores by rules, importance levels, signals, and the measured features of each message.
+"""Importance of messages: scorers, importance levels, and measured properties (features) of each message.
 
 Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
-content has changed. Features such as new words and replies depend on the messages before, so they are measured in the order of
-the conversation.
+content has changed. Some features depend on earlier messages, so messages are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Bands:
             )
 
     def of(self, score: float) -> Band:
-        """Return the importance level of a score."""
+        """Return the importance level (low, middle or high) for an importance score from 0 to 1."""
         return HIGH if score >= self.high else MIDDLE if score >= self.middle else LOW
 
 

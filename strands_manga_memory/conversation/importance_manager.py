@@ -431,7 +431,7 @@ class StackedConversationManager(Template, ConversationManager):
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Run the steps of this manager before a model call, without the wrapped managers."""
+        """Do the work of this manager before a model call, without the wrapped managers. Subclasses override this method."""
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.

@@ -1,6 +1,6 @@
 """Truncation of messages that are too large. Does no I/O.
 
-Long texts, tool results and tool inputs are shortened, and media are replaced by notes.
+Long texts and tool results are shortened, large members of tool inputs are removed, and media are replaced by notes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 
 def is_truncated(message: Message) -> bool:
-    """Return whether parts of a message were removed."""
+    """Return whether parts of a message were removed by truncation. They are replaced by a marker."""
     return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _strings(message["content"]))
 
 

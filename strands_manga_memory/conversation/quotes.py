@@ -162,7 +162,10 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes in the order of the conversation, and the tokens that remain in the budget."""
+        """Return the text of all quotes in the order of the conversation, and the tokens that remain in the budget.
+
+        The tokens are negative if the quotes exceed the budget.
+        """
         lines, last = [_HEAD], 0
         for hit in sorted(chosen, key=lambda hit: hit.number):
             if (day := _day(hit.message)) and day != last:

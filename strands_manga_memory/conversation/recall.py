@@ -209,7 +209,7 @@ class HistoryRecall(Plugin):
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
-        """Return the quotes for a question.
+        """Return earlier messages that fit a question, as one text of quotes. Empty if there are none.
 
         Args:
             question: The question.
@@ -223,7 +223,7 @@ class HistoryRecall(Plugin):
         )
 
     def search(self, question: str) -> list[RecallHit]:
-        """Return the messages that fit a question, the best first."""
+        """Return the indexed messages that fit a question, the best first."""
         return find_messages(self.archive, question)
 
 

@@ -1,11 +1,16 @@
 """Selection of the messages of a history that stay within a budget of tokens.
 
-Three kinds of messages always stay: the first turn from the user's question to the final answer, but without tool calls and
-their results; the current turn; and pinned messages. If these messages alone exceed the budget, they are truncated.
+Three kinds of messages always stay:
 
-The other messages are optional. They are ranked by importance level, then by benefit per token, then the newest first. A
-question may stay without its answer, and an answer without its question. A tool call and its result stay together or are
-evicted together. A tool result may be shortened.
+- the first turn up to its final answer, without tool calls and their results
+- the current turn
+- pinned messages
+
+If these messages exceed the budget, they are truncated (except pinned messages). All other messages are optional. They are
+ranked by importance level, then by benefit per token, then the newest first.
+
+A tool call and its result stay together or are evicted together. A question may stay without its answer, and an answer without
+its question.
 """
 
 from __future__ import annotations
@@ -114,9 +119,8 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay within a token budget.
 
-    Some messages must not be truncated: pinned messages, reasoning, and tool calls without results. With
-    ``budget.spares_request``, neither is the user's message of the current turn. The result exceeds the budget only if these
-    messages do.
+    Pinned messages, reasoning and tool calls without results are never truncated. With ``budget.spares_request``, the user's
+    message of the current turn is not truncated either. The result exceeds the budget only if these messages do.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.

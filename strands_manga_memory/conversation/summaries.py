@@ -1,4 +1,4 @@
-"""Parts of summarizing: when a summary is due, which messages it covers, and its runs in the background."""
+"""Parts of summarizing: conditions for a summary, the messages it covers, and writing it in the background."""
 
 from __future__ import annotations
 
@@ -75,13 +75,11 @@ class SummaryTrigger:
 class SummarySchedule:
     """Rules for waiting for summaries.
 
-    The trimmer is the conversation manager that evicts messages when the history is over its budget.
-
     Attributes:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for
             the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
             blocks the event loop.
-        wait_seconds: Longest wait for a summary, in seconds. The trimmer then makes room. Default 30.
+        wait_seconds: Longest wait for a summary, in seconds. After it, messages are evicted instead. Default 30.
         rest_seconds: Seconds without a call of the summarizer after three failures in a row. Default 300.
 
     Raises:
@@ -207,7 +205,10 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return the state of a circuit breaker as JSON values: failures in a row, and end of the wait in epoch seconds."""
+    """Return the state of a circuit breaker as JSON values.
+
+    The values are the number of failures in a row, and the time until which calls are blocked (seconds since the epoch, or 0).
+    """
     wait = breaker.retry_after
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else 0}
 
@@ -215,7 +216,7 @@ def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
 def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None:
     """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
 
-    An unreadable state counts as no failures. The remaining wait is at most ``longest`` seconds.
+    An unreadable state counts as no failures. Calls are blocked for at most ``longest`` further seconds.
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:
@@ -229,14 +230,14 @@ def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None
 
 @dataclass(frozen=True)
 class CoveredRange:
-    """Range of messages that a summary run covers.
+    """Range of messages for which a summary is being written.
 
-    The conversation manager's state contains the range, so that other processes know of the run.
+    The conversation manager's saved state contains the range, so that other processes know of the work.
 
     Attributes:
         first: Tracking id of the first message of the range.
         last: Tracking id of the last message of the range.
-        begun: Start of the run, in seconds since the epoch.
+        begun: Time at which the work started, in seconds since the epoch.
     """
 
     first: str
@@ -245,7 +246,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read a range from JSON values. None if the values are missing or unreadable."""
+        """Read a range of messages from JSON values. None if the values are missing or unreadable."""
         match state:
             case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(first, last, begun)
@@ -286,21 +287,21 @@ def _discard_run(shared: SharedRun) -> None:
 
 @dataclass
 class SummaryStats:
-    """Counts of summaries, waits and tokens of a summarizing manager.
+    """Counts of summaries, waits and tokens of a summarizing conversation manager.
 
     Attributes:
         runs: Number of summaries that were started.
         swapped: Number of summaries that replaced turns.
         discarded: Number of summaries that were not used, because the history had changed meanwhile.
-        failed: Number of runs without any usable text, because the summarizer refused, failed or invented facts.
+        failed: Number of summaries without any usable text, because the summarizer refused, failed or invented facts.
         waits: Number of model calls that had to wait for a summary.
-        warnings: Number of times that the history came near the trigger (the tokens at which a summary is due).
+        warnings: Number of times that the history reached 75 % of the tokens at which a summary is due.
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.
-        resting: Whether the circuit breaker of the summarizer is open.
+        resting: Whether the summarizer is not called at present, because it failed several times in a row.
         tokens_freed: Tokens by which summaries made the history smaller.
-        enough: Number of summaries that brought the history below the trigger.
+        enough: Number of summaries after which the history was below the tokens at which a summary is due.
     """
 
     runs: int = 0
@@ -425,7 +426,7 @@ class SummaryJobs:
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Block at most ``seconds`` seconds until no summary is being written. Return whether that is so."""
+        """Block at most ``seconds`` seconds until no summary is being written. Return False if the time expired before."""
         return self._pending is None or self._pending.run.is_lost or self._pending.run.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:

@@ -83,8 +83,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     before a later model call, if they have not changed. A model call waits for the summary only if the history exceeds a second
     limit, ``hard_tokens``.
 
-    The summary contains every fact of the summarized turns, either in its text or in a list below the text. Facts are
-    preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user.
+    The summary contains the facts of the summarized turns, either in its text or in a list below the text. Facts are
+    preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user. If there is no room for
+    all facts, the least important ones are left out.
 
     The text is checked. A draft is rejected if it refuses, instructs or invents, or if it is empty or too long. After three
     summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of facts only.
@@ -175,7 +176,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     @property
     def is_writing(self) -> bool:
-        """Whether a summary is being written, or a finished summary has not been used yet."""
+        """Whether a summary is being written, or a finished summary has not been installed yet."""
         return self._jobs.is_writing
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
@@ -253,7 +254,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores, including the current summary run and the failures of the summarizer."""
+        """Return the state that a session stores.
+
+        The state includes the summary that is being written (its range of messages) and the recent failures of the summarizer.
+        """
         state = super().get_state()
         if self._jobs.covered is not None:
             state[_RUN] = asdict(self._jobs.covered)
@@ -277,10 +281,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller when the model's context window is full, or nearly full.
 
-        Messages older than the recent turns are replaced by facts that are extracted from them. The trimmer reduces the rest.
+        A finished summary is installed. Without one, older turns are replaced by facts that rules extract from them. If that
+        frees too little, the trimmer (the wrapped conversation manager) evicts messages.
 
         Args:
-            agent: The agent. Its list of messages is changed in place, in one step.
+            agent: The agent. Its list of messages is changed in place.
             e: The overflow error, or None. With an error, the goal is to free at least half of the history.
             **kwargs: Passed to the trimmer.
 
@@ -466,14 +471,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return replace(self._stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait for the current run and install its summary, for example at the end of a process.
+        """Wait until no summary is being written, and install a finished summary. Useful at the end of a process.
 
         Args:
             agent: The agent.
             seconds: Longest wait, in seconds.
 
         Returns:
-            Whether no run is active any more.
+            False if a summary was still being written when the time expired.
         """
         is_finished = self._jobs.finish(seconds)
         self._swap_in(agent)
@@ -504,6 +509,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default number of tokens at which a history is summarized, for a budget and a context window in tokens."""
+    """Return the default size of a history, in tokens, at which it is summarized.
+
+    The size depends on the budget of the history after a summary and on the context window, both in tokens.
+    """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

@@ -77,7 +77,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """Text of all segments, without repetitions of the same text."""
+        """Text of the summary: the texts of its segments, each on a line, without repetitions."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     def to_state(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Summary:
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the summary that is recorded in a message. None if the message has none.
+    """Return the summary that is recorded in a message's metadata. None if there is none.
 
     Raises:
         CorruptRecordError: The record is malformed, or a newer version wrote it.

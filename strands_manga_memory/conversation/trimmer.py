@@ -181,10 +181,10 @@ class Trimmer:
         return self.limits.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether messages must be trimmed. ``tokens`` is the number of their tokens.
+        """Return whether messages exceed the limits of the history and must be trimmed. ``tokens`` is their token count.
 
-        Messages over the token limit or the turn limit must be trimmed. If trimming makes room for several turns, large tool
-        results of the previous turn also require trimming at the beginning of a turn.
+        The limits are in tokens and in turns. If trimming makes room for several turns, large tool results of the previous turn
+        also require trimming at the beginning of a turn.
         """
         limits = self.limits
         most = limits.full_tokens
@@ -291,9 +291,10 @@ class Trimmer:
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
-        """Trim an agent's history to its budget. Does nothing if the history has not changed since it last fitted the budget.
+        """Trim an agent's history to its budget.
 
-        ``coming`` are messages that will be added to the history next. They count towards the budget.
+        ``coming`` are messages that will be added to the history next. They count towards the budget. Without such messages,
+        nothing is done if the history has not changed since it last fitted.
         """
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))

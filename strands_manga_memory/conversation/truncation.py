@@ -92,8 +92,8 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 def excerpt_text(text: str, characters: int) -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    An excerpt of JSON contains only keys and identifiers, even if there is room for more. An excerpt of other text fills the
-    room. A text without a shorter excerpt is returned unchanged.
+    An excerpt of JSON contains only keys and identifiers, even if more would fit. An excerpt of other text is as long as
+    allowed. A text without a shorter excerpt is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
@@ -128,12 +128,15 @@ _ERROR_LINE = re.compile(
 
 
 def _error_lines(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each line that reports an error, except very long lines."""
+    """Return the start and end position of each line in a text that reports an error. Very long lines are left out."""
     return [match.span() for match in _ERROR_LINE.finditer(text)]
 
 
 def _first_within(lines: Sequence[tuple[int, int]], characters: int) -> list[tuple[int, int]]:
-    """Return the first lines that have at most ``characters`` characters in total."""
+    """Return the first of the given lines that together have at most ``characters`` characters.
+
+    A line is given by its start and end position in the text.
+    """
     sizes = accumulate(end - start for start, end in lines)
     return [line for line, size in zip(lines, sizes, strict=True) if size <= characters]
 
@@ -227,9 +230,9 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number from 1 to ``most`` for which ``attempt`` returns a text, with this text. None without a text.
+    """Return the largest number from 1 to ``most`` for which ``attempt`` returns a text, together with this text.
 
-    ``attempt`` is a function of a number. If it returns a text for a number, it must do so for all smaller numbers.
+    None if there is no such number. If ``attempt`` returns a text for a number, it must do so for all smaller numbers.
     """
     low, high, best = 0, most, None
     while low < high:
@@ -242,7 +245,7 @@ def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str]
 
 
 class _TooLongError(Exception):
-    """Error for a rendered text that is longer than the limit."""
+    """Error that ends the rendering of a JSON text as soon as the text is longer than its limit."""
 
 
 class _JsonText:
@@ -261,7 +264,10 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse the JSON in a text of ``tokens`` tokens. Return None if less than half of the characters are JSON."""
+        """Parse the JSON documents in a text that is to be shortened to ``tokens`` tokens.
+
+        Return None if less than half of the characters are JSON.
+        """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
             return None
@@ -404,7 +410,10 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
-        """Return the first and the last members of a map, with an additional member for the number of members left out."""
+        """Shorten a JSON object that has many members (keys with values): keep its first and its last members.
+
+        The result has an additional member for the number of members left out.
+        """
         names = [*(name for name in value if name != _GAP_KEY), *_note(int(value.get(_GAP_KEY) or 0))]
         first, note, last = _first_and_last(names, self._items)
         levels = self._levels(detail)
@@ -437,7 +446,10 @@ def _gap(value: Any) -> int:
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return those members (keys with values) of a JSON record that belong to the group ``members``."""
+    """Return the members (keys with values) of a JSON object that are kept at a level of detail.
+
+    ``members`` names the group of members to keep, such as all, or only ids.
+    """
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:
@@ -466,7 +478,7 @@ def _is_kept(key: str, value: Any, members: _Members) -> bool:
 
 
 def _shorten_string(text: str, characters: int) -> str:
-    """Return the beginning of a string and, if there is room, its end."""
+    """Return a string shortened to about ``characters`` characters: its beginning and, if there is room, its end."""
     if len(text) <= characters + 8:
         return text
     behind = characters // 4 if characters >= 240 else 0

@@ -55,7 +55,10 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values, without ``skip``. None if the history equals the log from record ``skip`` on."""
+        """Return the layout as JSON values, without the attribute ``skip``.
+
+        None if the history equals the message log from record ``skip`` on.
+        """
         if not self.keys and self.after is None:
             return None
         return {
@@ -257,7 +260,7 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise ``ValueError`` if another conversation manager class stored the state."""
+    """Raise ``ValueError`` if a saved state was written by another class of conversation manager."""
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(

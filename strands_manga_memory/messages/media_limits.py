@@ -30,7 +30,7 @@ _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
 
 
 def media_kind(block: Any) -> str:
-    """Return the kind of a media block, or an empty text for other blocks."""
+    """Return the kind of a media block, such as ``"image"``. An empty text for other blocks."""
     if isinstance(block, dict):
         for kind in MEDIA:
             if kind in block:

@@ -42,7 +42,7 @@ def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the tool call ids of the results in a message, in order."""
+    """Return the ids of the tool calls whose results are in a message, in the order of the results."""
     return _ids(message, "toolResult")
 
 
@@ -179,7 +179,7 @@ class _ContainerEnd(int):
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with the function ``written``. If it fails, return the name of the value's type."""
+    """Convert a value to text with the function ``written``. If the function fails, return the name of the value's type."""
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__

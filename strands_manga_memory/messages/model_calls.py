@@ -56,15 +56,21 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 class ModelErrorLog:
     """Decides at which log level the failure of a model is logged.
 
-    A repeated failure, such as missing support for structured output, is a warning only once. After a success, the next failure
-    is a warning again. All agents of a process share the log, because an agent may be built for each request.
+    The first failure of each type (such as missing support for structured output) is a warning. Repetitions are debug messages
+    until the model succeeds.
+
+    All agents of a process share these records, because an agent may be built for each request.
     """
 
     def __init__(self) -> None:
         self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
 
     def level(self, model: Any, error: Exception) -> int:
-        """Record a failure of a model and return its log level. Only the first of a type since a success is a warning."""
+        """Record a failure of a model, and return the log level for it.
+
+        The level is ``WARNING`` for the first failure of this type since the model's last success, and ``DEBUG`` for
+        repetitions.
+        """
         failed = (str(model_setting(model, "model_id")), type(error).__name__)
         known = self._failing.setdefault(type(model), set())
         level = logging.DEBUG if failed in known else logging.WARNING

@@ -41,13 +41,12 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged, except the last of several user messages: an assistant message with a
-    placeholder precedes it, so that the model answers only this message. A placeholder is also inserted before a history that
+    Consecutive messages of one role are merged. Of several user messages, the last is not merged: a placeholder message of the
+    assistant precedes it, so that the model answers only the last message. Placeholders are also inserted before a history that
     starts with the assistant, into an empty message, and between tool results and the user's next text.
 
-    If a tool call has several results, only the last result stays. A call without a result gets an error result. A repeated id
-    of a tool call gets a suffix, in the call and in the result. Results without a call are left out. Messages in this format
-    are not changed again.
+    If a tool call has several results, only the last result stays. A call without a result gets an error result. Results
+    without a call are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
 
     Args:
         messages: History, which is not changed.
@@ -76,7 +75,7 @@ def _is_plain_text(message: Message) -> bool:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without blank and misplaced blocks. The same object is returned if there are none."""
+    """Return a message without the blocks that providers reject, such as blank texts. The same object if nothing changes."""
     content = message["content"]
     kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
     contents = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]

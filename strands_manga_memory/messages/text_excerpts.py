@@ -49,8 +49,8 @@ def split_pieces(text: str) -> Iterator[str]:
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of a pattern in a text, as ``finditer`` does.
 
-    A text of over 4,500 characters is searched in parts, so that the time is linear. Matches that need more than 500 characters
-    of lookahead may then be missed.
+    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with its length. Matches that
+    look ahead more than 500 characters may then be missed.
     """
     return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
 
@@ -70,7 +70,10 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply ``change``, which replaces characters one by one, to a text in parts of at most 4,000 characters."""
+    """Apply ``change`` to a text in parts of at most 4,000 characters, and return the joined results.
+
+    ``change`` must replace each character on its own, because a part does not show its neighbours.
+    """
     if len(text) <= _AT_ONCE:
         return change(text)
     return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))

@@ -46,7 +46,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Return the estimated token count of a word from its first and last letter. A capitalized word has more tokens."""
+    """Estimate the number of tokens of a word from its length and its first and last letter. Capitalized words have more."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -54,10 +54,10 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text that fits into ``most`` tokens.
+    """Return the beginning of a text that fits into ``most`` tokens. A text that fits is returned unchanged.
 
-    A text that fits is returned unchanged. A longer text ends after its last whole sentence that fits, or with ``…`` if this
-    sentence ends in the first half of the characters that fit.
+    If possible, a longer text is cut after a whole sentence. If that would lose more than half of the characters that fit, it
+    is cut at the limit and ends with ``…``.
     """
     if estimate_tokens(text) <= most:
         return text

@@ -53,7 +53,10 @@ def opening_id(messages: Sequence[Message]) -> str:
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether a request is the first request of its turn."""
+    """Return whether the messages of a request are those of the first request in the current turn.
+
+    They are if the last message is the one that opened the turn.
+    """
     return opening_position(messages) == len(messages) - 1
 
 
@@ -146,7 +149,10 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Return a section of the context block as text. ``lines`` are already escaped."""
+    """Return a section of the context block as text: the given lines between tags with the section's name.
+
+    The lines must be escaped already.
+    """
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
@@ -193,7 +199,10 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 
 
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the context block, with sections in the order of ``SECTIONS``. The last lines of too large a block are removed."""
+    """Return the context block as text, with its sections in the order of ``SECTIONS``.
+
+    If the block is too large, its last lines are removed.
+    """
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     texts = [render_section(name, part) for name, part in lines.items()]
     over = 0
