@@ -214,12 +214,12 @@ class MangaMemory:
             tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
             session: Whether the agent gets a session manager. Set False for a node of a Graph or Swarm, and for an agent that
                 is a tool. Default True.
-            history: Method that limits the agent's history. ``importance``, the default: the history fits ``max_tokens`` at
-                every model call. ``summarize``: the history grows to about twice ``max_tokens`` (8,000 by default, at most half
-                the model's context window) or to 20 turns. Then, after the response, a summary replaces all but the last 3
-                turns and pinned messages. The ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the
-                summary, whose facts are checked against the replaced turns. ``compact``: the history grows until a request
-                comes near the context window, then shrinks in stages (``TieredCompactionConversationManager``).
+            history: Method that limits the agent's history. ``importance`` (default): the history fits ``max_tokens`` at every
+                model call. ``summarize``: a summary replaces old turns when the history has about twice ``max_tokens`` (8,000
+                by default, at most half the model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
+                ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the summary after a response, and its
+                facts are checked against the replaced turns. ``compact``: the history grows until a request comes near the
+                context window, then shrinks in stages (``TieredCompactionConversationManager``).
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
             trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
@@ -355,7 +355,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, hot_ttl=hot_ttl, **self._tiers)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return a publisher that sends new values of cart, tier and more to a session's agents: ``publish(cart=[...])``.
+        """Return an object whose method ``publish(cart=[...])`` sends new values of cart, tier and more to a session's agents.
 
         Raises:
             ValueError: An id is not allowed.

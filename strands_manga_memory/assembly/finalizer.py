@@ -106,7 +106,8 @@ class SessionFinalizer:
         be finalized again.
 
         Raises:
-            ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
+            ConflictError: Another process uses or finalizes the conversation now. A sweeper (process that ends expired
+                sessions) finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
@@ -162,8 +163,9 @@ class SessionFinalizer:
         """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, a sweeper finalizes it after the time to live. If not, nothing
-            happens.
+            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired sessions) finalizes it
+            after
+            the time to live. If not, nothing happens.
         """
         if self._tiers.hot is None:
             return False

@@ -63,7 +63,7 @@ def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
 
 
 def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
-    """Open the stores of a deployment without creating tables.
+    """Open the stores of a deployment as a ``MangaMemory``, without creating tables.
 
     Args:
         codec: Name of the application's codec, as ``module:name``; None if the application has no codec.

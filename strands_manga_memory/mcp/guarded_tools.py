@@ -72,7 +72,7 @@ class GuardedTool(AgentTool):
         self._calls_server = isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the tools to call with the same arguments, in this order, while this tool is unavailable.
+        """Set the fallback tools, which are called with the same arguments, in this order, while this tool is unavailable.
 
         Fallbacks of the fallback tools are not used.
         """

@@ -149,7 +149,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer of the tools. After the last one, stop the client if this provider started it."""
+        """Remove a consumer of the tools, such as an agent. After the last one, stop the client if this provider started it."""
         with self._lock:
             self._consumers.discard(consumer_id)
             if self._consumers:

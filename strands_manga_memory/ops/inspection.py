@@ -205,7 +205,9 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 
 
 def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer) -> list[InspectedMessage]:
-    """Return the messages that only the agent's history has, then the messages of the log, all with their outcomes.
+    """Return the messages that only the agent's history has, then the messages of the log.
+
+    Each message has an outcome, such as ``kept``, as in ``InspectedMessage``.
 
     Args:
         logged: Messages of the log, each with position and turn.

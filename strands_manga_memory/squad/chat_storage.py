@@ -180,8 +180,8 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first. Each answer begins with ``[agent_id]``.
 
-        The agents are those in the durable store's list, and those that this object has used before. While the durable
-        store is unavailable, only the messages in the agents' current histories are returned.
+        The agents are those that the durable store lists, and those that this object has used before. While the durable store
+        is unavailable, only the messages in the agents' current histories are returned.
 
         Raises:
             ValueError: An id is not allowed.

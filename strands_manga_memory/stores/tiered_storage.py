@@ -223,7 +223,7 @@ class TieredStorage(Storage):
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
-        """Yield every key with its value.
+        """Yield the keys and values of the user, or of the namespace.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.

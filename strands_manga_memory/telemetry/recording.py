@@ -68,7 +68,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset events and totals in the child process of a fork. The parent process exports its own events."""
+        """Discard the events and totals that a forked process has from its parent, which exports its own events."""
         self._entries: deque[_Entry] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False

@@ -26,7 +26,7 @@ _ITERATED = ("expired", "query")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or table that records every call except ``close``.
+    """Wrapper of a hot store or table that records a telemetry event for every call except ``close``.
 
     Args:
         store: The wrapped store.
@@ -40,7 +40,7 @@ class ObservedStore:
         self._about = {"db.system.name": system, "db.collection.name": collection, "manga_memory.tier": tier}
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the wrapped store. Calls of a returned method are recorded."""
+        """Return an attribute of the wrapped store. If it is a method, calls of the returned method are recorded."""
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -74,7 +74,7 @@ class ObservedStore:
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records the durations of its calls."""
+    """Return a copy of a codec that records the durations of its conversions as telemetry."""
     observed = copy.copy(codec)
     for name, labels in (("seal", _SEAL), ("unseal", _UNSEAL)):
         setattr(observed, name, partial(_timed, labels, getattr(codec, name)))

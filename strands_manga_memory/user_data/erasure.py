@@ -64,7 +64,7 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every store was read and no data of the user remain."""
+        """Whether every store was read, and no data of the user are left."""
         return not self.left and not self.not_looked_at
 
 

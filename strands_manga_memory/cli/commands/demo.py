@@ -58,7 +58,7 @@ def demo(
 
 
 def _examples() -> Path:
-    """Return the folder of the examples: inside the wheel, or next to the package in its repository."""
+    """Return the folder of the examples, which is inside the installed package or next to the package in its repository."""
     inside = _PACKAGE / "demo"
     return inside if inside.is_dir() else _PACKAGE.parent / "examples"
 

@@ -197,11 +197,11 @@ class ToolFailure:
 
 
 def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
-    """Return an error result that describes a failure to the model.
+    """Return an error result that describes a failed tool call to the model.
 
     Args:
         problem: The failure.
-        original: Error result of the tool, whose fields ``isError`` and ``metadata`` are kept.
+        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied to the new result.
         text: Redacted error text of the tool.
     """
     rest = {name: original[name] for name in ("isError", "metadata") if original is not None and name in original}
@@ -266,7 +266,7 @@ def partial_of(event: Any) -> Any:
 
 
 def _json_head(value: Any) -> str:
-    """Return a value's JSON text, or just over 500 characters of a longer text, without encoding the whole value."""
+    """Return the JSON text of a value. A text over 500 characters is cut off soon after, without encoding the whole value."""
     parts: list[str] = []
     left = _PARTIAL_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):

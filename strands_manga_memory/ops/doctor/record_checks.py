@@ -28,7 +28,7 @@ def check_records(
         users: Memory table, if there is one.
         codec: Codec of the application; None if the application has none.
         clock: Function that returns seconds since 1970.
-        ttl: Time-to-live policy of the sweepers.
+        ttl: Time-to-live policy of the sweepers (processes that end expired sessions).
     """
     entries = list(islice(ExpiryIndex(durable).due(clock() + _EVER), _LOOKED_AT))
     yield from check_conversations(durable, entries, codec, clock=clock, ttl=ttl)
@@ -49,7 +49,8 @@ def check_conversations(
 ) -> Iterator[Finding]:
     """Check that the stored states and turns of some conversations can be read with the application's codec.
 
-    Also warn if sweepers with these settings would end conversations much earlier than the agents' settings say.
+    Also warn if sweepers (processes that end expired sessions) would end conversations much earlier than the agents' settings
+    say.
 
     Args:
         durable: Table of the durable tier.

@@ -145,7 +145,7 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Return an agent's conversation with the history that Strands restores, or None if there is no conversation."""
+    """Return an agent's stored conversation, with the history that Strands would restore. None if there is no conversation."""
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -225,7 +225,10 @@ def checked_message(value: object, *, record: str) -> Message:
 
 
 def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return messages with distinct pairs of tracking id and time. A repeated message gets a slightly later time."""
+    """Return messages with distinct pairs of tracking id and time.
+
+    A message whose pair occurred before gets a slightly later time.
+    """
     seen: set[tuple[Any, float]] = set()
     result = []
     for message, at in log:

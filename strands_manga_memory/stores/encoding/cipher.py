@@ -100,9 +100,9 @@ def escaped_tenant(tenant: str | None) -> str:
 class AesGcmCipher:
     """Cipher by AES-GCM with one set of keys for all tenants.
 
-    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value is authenticated together with
-    its storage key, so a value that was moved is rejected. A value contains the name of its encryption key. After a
-    rotation of keys, old values are readable as long as their key is given.
+    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value can be decrypted only under the
+    storage key for which it was encrypted. A value contains the name of its encryption key. After a change of ``current``, old
+    values stay readable while ``keys`` contains their key.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.

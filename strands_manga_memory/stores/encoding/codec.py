@@ -24,7 +24,7 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 class Cipher(Protocol):
     """Encryption of stored values on the client.
 
-    ``place`` is the storage key of a value. The cipher authenticates the place, so a value that was moved is rejected.
+    ``place`` is the storage key of a value. A value can be decrypted only under the storage key for which it was encrypted.
     """
 
     def encrypt(self, data: bytes, place: str) -> bytes:
@@ -150,7 +150,11 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytes) -> Any:
-    """Return the value that ``dump`` serialized. JSON with more levels than ``dump`` writes raises ``ValueError``."""
+    """Return the value that ``dump`` serialized.
+
+    Raises:
+        ValueError: The bytes contain JSON that is nested more deeply than ``dump`` allows.
+    """
     if data[:1] == _AS_NODES:
         return value_of(json_value(data[1:]))
     value = json_value(data)
@@ -160,10 +164,10 @@ def load(data: bytes) -> Any:
 
 
 def load_stored(data: bytes, record: object) -> Any:
-    """Return the value of a record that ``dump`` serialized.
+    """Return the value that ``dump`` serialized and a store returned.
 
     Raises:
-        CorruptRecordError: The bytes are invalid. The message names ``record`` by its ``str()``.
+        CorruptRecordError: The bytes are invalid. The message contains ``record``, the name of the stored record.
     """
     with trusted(record):
         return load(data)
@@ -232,7 +236,7 @@ _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Compress serialized bytes, or return None if the result is not smaller or the bytes are too large."""
+    """Compress serialized bytes. Return None if compression does not make them smaller, or if they are too large."""
     if len(payload) > MOST_UNPACKED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
@@ -244,10 +248,10 @@ def packed(payload: bytes) -> bytes | None:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Decompress serialized bytes, with limits of memory and time that depend on the size of the stored bytes.
+    """Decompress serialized bytes. The size and complexity of the result are limited, against decompression bombs.
 
     Raises:
-        ValueError: The value is truncated, or exceeds the limits, as a decompression bomb does.
+        ValueError: The value is truncated, or exceeds the limits, which depend on the size of ``payload``.
         zlib.error: The value is damaged.
     """
     unpacking = zlib.decompressobj(-15)

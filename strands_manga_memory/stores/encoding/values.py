@@ -30,7 +30,11 @@ _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
 
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
-    """Return whether JSON represents a value exactly, within limits of nesting, bits of integers and exponents of floats."""
+    """Return whether JSON represents a value exactly.
+
+    False for values that are nested too deeply, and for numbers that some JSON readers change: integers with more than ``bits``
+    bits, and floats with too large exponents.
+    """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
         held: dict[int, Any] = {}  # by id, because a value that contains itself would grow
