@@ -11,6 +11,8 @@ LINES: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("第3巻はありますか?", (("volume", "3"),)),
     ("Volumes 4 to 7 of it, then.", (("volume", "4-7"),)),
     ("十二巻をください。", (("volume", "12"),)),
+    ("3巻から5巻までお願いします。", (("volume", "3-5"),)),
+    ("3巻か4巻がほしいです。", (("volume", "3"), ("volume", "4"))),
     ("「海辺の灯台」の続きを探しています。", (("title", "海辺の灯台"),)),
     ("Something like “The Night Ferry” would be nice.", (("title", "the night ferry"),)),
     ("The ISBN is 978-4-06-519981-7, I think.", (("isbn", "9784065199817"),)),
