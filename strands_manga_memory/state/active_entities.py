@@ -141,7 +141,9 @@ class EntityLayer(Layer):
 
         At a new subject, only the entities that describe the user are kept.
         """
-        turn = self._turn
+        turns = self._store.get(TurnLayer)
+        # A fork at an earlier turn has the entities, but not the number of turns.
+        turn = turns.count = max([turns.count, *(each.turn for each in self.active())])
         self._keep(lambda each: turn - each.turn <= expires_after and (not is_new_subject or each.type in OF_THE_USER))
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:

@@ -281,6 +281,16 @@ def test_entities_expire_when_nobody_names_them() -> None:
         assert list(layer.groups) == left
 
 
+def test_entities_of_a_fork_without_a_number_of_turns_expire() -> None:
+    coordinator = StateCoordinator()
+    layer = coordinator.entities
+    layer.mention([entity("asin", "B07X1234", turn=30)])
+    for turn, left in ((30, ["asin"]), (50, ["asin"]), (51, [])):
+        layer.begin_turn(expires_after=20, is_new_subject=False)
+        assert (coordinator.dialogue.turn_count, list(layer.groups)) == (turn, left)
+        coordinator.layers.get(TurnLayer).count = turn + (20 if turn == 30 else 1)
+
+
 def test_a_change_of_subject_leaves_what_is_the_users() -> None:
     named = [entity("asin", "B07X1234"), entity("email", "a@b.c"), entity("language", "english")]
     for types, left in (((), ["email", "language"]), (("email",), ["asin", "language"])):
