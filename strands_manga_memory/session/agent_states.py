@@ -118,7 +118,7 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
 
 
 def _with_room(work: Callable[[], _T]) -> _T:
-    """Return the result of ``work``. If the stack of this thread is too full, run ``work`` in a new thread."""
+    """Return the result of ``work``. If ``work`` reaches the recursion limit, run it again in a new thread."""
     try:
         return work()
     except RecursionError:

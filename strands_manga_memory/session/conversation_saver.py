@@ -305,7 +305,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_wait
 
 
 def is_on_event_loop() -> bool:
-    """Return whether this thread runs an event loop."""
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

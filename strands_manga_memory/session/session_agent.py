@@ -65,7 +65,7 @@ class SessionAgent:
         return self._agent()
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
-        """Restore the agent, or begin a new conversation.
+        """Restore an agent from its stored conversation, or begin a new conversation.
 
         Args:
             agent: The agent. A new conversation begins with its messages and states.

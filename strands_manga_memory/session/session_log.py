@@ -30,15 +30,15 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the position as text that ``parse`` reads."""
+        """Return the log position as text that ``parse`` reads."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod
     def parse(cls, text: str) -> LogPosition:
-        """Parse a position from its text.
+        """Parse a log position from its text.
 
         Raises:
-            ValueError: The text is not a position.
+            ValueError: The text is not a log position.
         """
         try:
             seq, turn, number, key = text.split(".", 3)
@@ -71,7 +71,7 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The message as a dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
+        """Message of the log as a dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
 
         A replaced message also has a ``revision``.
         """

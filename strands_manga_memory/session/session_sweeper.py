@@ -1,4 +1,4 @@
-"""Sweeper that flushes, finalizes and removes expired conversations, and deletes the logs of ended sessions."""
+"""Sweeper that flushes, finalizes (such as summarizes) and removes expired conversations, and deletes ended sessions' logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class EndedConversation:
     """Conversation that has expired or was closed, as a sweeper gives it to a finalizer (such as a summarizer).
 
-    An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
+    An incarnation is one run of the conversation, from its beginning to a deletion, expiry or rewind.
 
     Args:
         place: Storage key of the conversation.
@@ -65,7 +65,7 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """The conversation's record that was last read."""
+        """State of the conversation, as last read from a tier."""
         return self.hold.local.base
 
     @property
@@ -170,7 +170,7 @@ class Finalizer(Protocol):
     """Function that processes an ended conversation after its last flush, such as to write a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Process a conversation. The call must be repeatable, because a sweeper can crash in the middle."""
+        """Process an ended conversation. The call must be repeatable, because a sweeper can crash in the middle."""
 
 
 class SessionSweeper:

@@ -388,11 +388,11 @@ class StoredSession:
         return "new"
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return figures of an agent's conversation. The time to live does not restart."""
+        """Return figures of an agent's conversation, such as the number of turns. The time to live does not restart."""
         return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return figures of each agent's conversation that this manager uses, without I/O."""
+        """Return figures of each agent's conversation that this manager uses, such as the number of turns, without I/O."""
         in_use = self._conversations.copy().items()
         return [conversation.stats(self._live(id_)) for (kind, id_), conversation in in_use if kind == "A"]
 
@@ -425,7 +425,7 @@ class StoredSession:
 
     @property
     def session_repository(self) -> LogRepository:
-        """Access to the log for packages that expect Strands' ``RepositorySessionManager``."""
+        """Access to agents' logs for packages that expect Strands' ``RepositorySessionManager``."""
         return LogRepository(self.session_id, self.records, self._correct)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:

@@ -178,7 +178,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Strands' session interface
 
     def initialize(self, agent: Agent, **kwargs: Any) -> None:
-        """Restore the agent, or begin its conversation.
+        """Restore an agent from its stored conversation, or begin a new conversation.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -237,7 +237,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Restore a Graph or Swarm, or begin its conversation."""
+        """Restore a Graph or Swarm from its stored state, or begin to store its state."""
         conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
             with trusted(conversation.place.conversation):

@@ -83,7 +83,7 @@ class TtlPolicy:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:
-        """Return the time to live in the hot tier for a conversation, in seconds.
+        """Return the time to live of a conversation in the hot tier, in seconds.
 
         Args:
             turn_count: Number of turns of the conversation.

@@ -5,8 +5,8 @@ A conversation has two kinds of items:
 - ``<member>#HEAD`` is the head: the conversation's state, without the turns that are in the log.
 - ``<member>#TURN#<incarnation>#<time>.<tag>`` is one turn of the log. There is an item for each turn.
 
-``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run, which a deletion or expiry
-ends. ``<time>.<tag>`` is the ``TurnKey``.
+``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run. A deletion, expiry or rewind
+begins the next run. ``<time>.<tag>`` is the ``TurnKey``.
 
 The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large. The attributes ``intent``,
 ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is not encrypted.
@@ -77,7 +77,7 @@ class DurableTier:
     """One conversation in a table of the durable tier.
 
     The head is the item with the conversation's state. The log has one item for each turn. An incarnation is one run of the
-    conversation, from its beginning to its deletion or expiry.
+    conversation, from its beginning to a deletion, expiry or rewind.
 
     Args:
         table: The table.
@@ -245,7 +245,7 @@ class DurableTier:
         """Write a turn of a conversation to the log. If the log has a copy of the turn, the two copies are merged.
 
         Args:
-            incarnation: Number of the conversation's run between two deletions or expiries.
+            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the next run.
             key: Key of the turn.
             turn: The turn.
 
@@ -284,7 +284,7 @@ class DurableTier:
         """Read turns of a conversation from the log, keyed by turn key.
 
         Args:
-            incarnation: Number of the conversation's run between two deletions or expiries.
+            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the next run.
             newest: Minimum number of messages to read, back from the last turn. Whole turns are read. None: all messages.
             until: Key of the last turn to read. None: all turns.
         """
@@ -374,14 +374,14 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the sorted numbers of the incarnations (runs between two deletions or expiries) with turns in the log."""
+        """Return the sorted numbers of the incarnations (runs of the conversation) with turns in the log."""
         before = f"{self._member}#TURN#"
         rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
         found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logged turns of all incarnations (runs between two deletions or expiries) below ``below``."""
+        """Delete the logged turns of all incarnations (runs of the conversation) below ``below``."""
         first, last = f"{self._member}#TURN#", self._prefix(below)
         rows = self._table.query(self._session, first=first, last=last, attributes=[])
         keys = [(self._session, str(row[self._table.schema.sort])) for row in rows]

@@ -38,7 +38,7 @@ class LocalCopy:
     """One process's copy of a conversation, with the changes that no store has confirmed.
 
     The object is thread-safe. ``lock`` guards the fields, and is never held during I/O. A record is the state of the
-    conversation as a tier has it. An incarnation is one run of the conversation, from its beginning to its deletion or expiry.
+    conversation as a tier has it. An incarnation is one run of the conversation, until a deletion, expiry or rewind.
 
     Args:
         clock: Returns the time in seconds since 1970.

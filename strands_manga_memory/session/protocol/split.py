@@ -101,7 +101,11 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of the further items of a value that is split over several items, of which ``item`` is the first."""
+    """Return the keys of all table items of a split value, except the first item ``item``.
+
+    Raises:
+        CorruptRecordError: The first item has no valid number of parts.
+    """
     (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
     if type(parts) is not int or not 0 < parts <= MOST_PARTS:
         name = f"{partition}/{sort}"
@@ -114,5 +118,5 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether a sort value belongs to a further part of a split value."""
+    """Return whether the table item with this sort value is part of a split value, but not its first part."""
     return "~" in sort.rpartition("#")[2]
