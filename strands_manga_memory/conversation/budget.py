@@ -1,6 +1,6 @@
 """Token budgets of a request and of its history.
 
-The budget of the history rises for a long user message, and follows the token counts that the model reports.
+A long user message raises the budget of the history. The local token counts are corrected by those that the model reports.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class FullTextArchive:
     def read_message(self, name: str) -> str | None:
         """Return the full text of a message by the short name that its truncated form shows. None if the name is unknown.
 
-        The log is searched before the texts in this process, because the message may have been redacted in the log.
+        The log is searched before the texts in memory, because a redaction may have changed the message in the log.
         """
         for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:

@@ -105,7 +105,7 @@ class Selection:
 
     @property
     def messages(self) -> list[Message]:
-        """Messages that stay, in order."""
+        """Messages that stay in the history after the selection, in order."""
         return list(self.kept.values())
 
 
@@ -193,7 +193,7 @@ class _Unit(NamedTuple):
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures], bands: Bands) -> list[_Unit]:
-    """Divide messages into units that stay together or are evicted together."""
+    """Divide messages into units (groups of messages that stay together or are evicted together)."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         parts: list[tuple[int, ...]] = []

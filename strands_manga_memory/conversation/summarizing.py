@@ -334,7 +334,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._jobs.begin(span, agent)
 
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
-        """Return whether a history of ``tokens`` tokens is due for a summary."""
+        """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
+
+        A summary is due after a number of turns without a summary. It is also due from a number of tokens on, if enough of them
+        are in old turns without a summary.
+        """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
         if span.uncovered_turns >= self.trigger_turns:
@@ -343,7 +347,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning and call ``on_warning``, once each time that a history reaches 75 % of the trigger's tokens."""
+        """Log a warning and call ``on_warning`` when the history reaches 75 % of the tokens at which it is summarized.
+
+        This happens once, and again only after the history has been smaller.
+        """
         if tokens < _WARN_AT * self.trigger_tokens:
             self._has_warned = False
         elif not self._has_warned:
@@ -457,9 +464,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the size of the history and the limit at which it is summarized.
+        """Return the size of the history and the limit at which it is summarized, in tokens as the model counts.
 
-        The keys are ``tokens`` (of the history, as the model counts), ``budget`` (the trigger) and ``left`` (the difference).
+        The keys are ``tokens`` (size of the history), ``budget`` (the limit) and ``left`` (the difference).
         """
         tokens = self._history.tokens(agent.messages[:])
         return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}

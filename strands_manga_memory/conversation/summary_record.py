@@ -138,7 +138,7 @@ def record_of(message: Message) -> Summary | None:
 
 
 def is_synthesized(message: Message) -> bool:
-    """Return whether a message was created to show a summary."""
+    """Return whether a message was created by this package to show a summary."""
     return KEY in _custom_metadata(message)
 
 

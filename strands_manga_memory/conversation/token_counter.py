@@ -226,7 +226,7 @@ _AUDIO = (400, 100)
 
 
 def image_tokens(image: dict[str, Any]) -> int:
-    """Return the tokens of an image."""
+    """Return the tokens of an image, estimated from its width and height."""
     size = image_size(_bytes(image))
     if size is None:
         return IMAGE_TOKENS
@@ -234,7 +234,7 @@ def image_tokens(image: dict[str, Any]) -> int:
 
 
 def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of a document with its name and its context."""
+    """Return the tokens of a document block: of the document, its name and its context."""
     data = _bytes(document)
     kind = document.get("format", "txt")
     if kind in _TEXT_FORMATS and data:

@@ -353,7 +353,7 @@ class Trimmer:
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> list[MessageOutcome]:
-        """Return a description of each message that has an outcome, oldest first.
+        """Return a ``MessageOutcome`` for each message that has an outcome, oldest first.
 
         Args:
             messages: The messages, oldest first.
@@ -388,7 +388,7 @@ class Trimmer:
         self._tail.forget(tracking_id)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call ``on_evict`` with messages that left the history, except messages that showed a summary."""
+        """Call the function ``on_evict`` with messages that left the history. Messages that showed a summary are left out."""
         if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
             with logged_errors(logger, "on_evict failed, the messages have left the history"):
                 self.on_evict(said)

@@ -129,7 +129,7 @@ _MARKS = re.compile(rf"{re.escape(CUT_TEXT)}|{re.escape(PLACEHOLDER)}|{CUT}|{LEF
 
 
 def is_quote(text: str) -> bool:
-    """Return whether a text begins with the tag of quoted earlier messages (``QUOTES``) or of the context block."""
+    """Return whether a text begins with the tag of quoted earlier messages, or of the context block that plugins add."""
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
@@ -142,7 +142,7 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the texts of ``text``, ``guardContent`` and ``citationsContent`` blocks, one per line.
+    """Return the plain text of a message: its ``text``, ``guardContent`` and ``citationsContent`` blocks, one per line.
 
     Placeholders for removed content are left out.
     """

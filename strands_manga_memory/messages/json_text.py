@@ -35,7 +35,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
 class Number(str):
-    """Number as text in its original notation, so that no digit changes."""
+    """JSON number, kept as text in its original notation, so that no digit changes."""
 
     __slots__ = ()
 
@@ -59,7 +59,8 @@ def find_json(text: str) -> tuple[str, list[Documents]]:
     """Find the JSON documents in a text, also dictionaries and lists in Python's notation.
 
     Returns:
-        The text, in which JSON replaces Python's notation, and the documents in order, with positions in this text.
+        The text, with dictionaries and lists in Python's notation rewritten as JSON. Then the documents in order, with their
+        positions in the returned text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -187,8 +188,8 @@ _LONG_STRING = 100
 def describe_json(value: Any) -> str:
     """Describe a JSON value in plain text with one record per line.
 
-    A record looks like ``title: Uzumaki, price: 19.90``. Members without a value are left out. Long strings lose their end and
-    repeated sentences.
+    A record looks like ``title: Uzumaki, price: 19.90``. Members (keys with values) without a value are left out. Long strings
+    are truncated and lose repeated sentences.
     """
     return "\n".join(_record_lines(value))
 

@@ -64,7 +64,10 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a ``text``, ``guardContent`` or ``citationsContent`` block, empty if malformed; None for others."""
+    """Return the text of a ``text``, ``guardContent`` or ``citationsContent`` block.
+
+    An empty text if the block is malformed. None if it is a block of another kind.
+    """
     if "text" in block:
         return _string(block["text"])
     if "guardContent" in block:
@@ -132,7 +135,10 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the range of positions of each turn. Messages before the first user message are a separate range."""
+    """Divide a history into turns. Return the range of message positions of each turn.
+
+    Messages before the first user message are a separate range.
+    """
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 

@@ -71,7 +71,7 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of a tool call in a list. 0 if the list has no equal call."""
+    """Return the position of the tool call ``tool_use`` in a list of calls. 0 if the list has no equal call."""
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))

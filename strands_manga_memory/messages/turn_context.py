@@ -47,7 +47,7 @@ def opening_position(messages: Sequence[Message]) -> int | None:
 
 
 def opening_id(messages: Sequence[Message]) -> str:
-    """Return the tracking id of the message that opened the current turn, or an empty text."""
+    """Return the tracking id of the message that opened the current turn. An empty text if there is none."""
     at = opening_position(messages)
     return "" if at is None else messages[at].get("tracking_id") or ""
 
