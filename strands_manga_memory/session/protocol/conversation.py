@@ -136,7 +136,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, and merge it with this process's copy. Return it as read; None if there is none."""
+        """Read the hot tier's record, and merge it with this process's copy. Return the record; None if there is none."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -149,7 +149,7 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable tier's record, and merge it with this process's copy. Return it as read; None if there is none.
+        """Read the durable tier's record, and merge it with this process's copy. Return the record; None if there is none.
 
         Args:
             is_alone: Whether the hot tier is empty. Turns that an interrupted flush left in the log are then added.
