@@ -156,7 +156,8 @@ def make_recall_plugin(
 ) -> conversation.HistoryRecall:
     """Return the plugin that adds quotes of evicted messages to each request of an agent.
 
-    The quotes have at most ``recall_tokens`` of ``settings``. The default is 1,024, but at most a quarter of ``max_tokens``.
+    The quotes have at most ``recall_tokens`` of ``settings``. The default is 1,024, but at most a quarter of the history's
+    budget.
 
     Args:
         settings: Settings of the process.

@@ -23,7 +23,8 @@ def open_stores(
     """Open the stores that the arguments of ``MangaMemory`` name.
 
     Returns:
-        The stores, keyed by argument (None for no memory table), and for each store its URL without password, or its class.
+        Two dicts, keyed by argument: the stores (None for no memory table), and the URL without password or the class name of
+        each store.
 
     Raises:
         ValueError: An argument is neither a store nor a URL, or ``memories`` is True and ``durable`` is not a URL.

@@ -74,7 +74,10 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines that consist of labels and a text. Long texts are wrapped, and indented to the column after the labels."""
+    """Print lines, each a sequence of labels and a text.
+
+    Long texts are wrapped. Their further lines are indented to the column after the labels.
+    """
     if not lines:
         return
     table = Table.grid(padding=(0, 1, 0, 0))

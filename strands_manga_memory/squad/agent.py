@@ -154,8 +154,8 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a separate task, and yield the chunks of the answer.
 
-        If the stream is closed before its end, the task is cancelled after the grace period. A stream that is neither read nor
-        closed does not stop the task.
+        If the stream is closed before its end, the agent is cancelled, and after the grace period also the task. A
+        stream that is neither read nor closed does not stop the task.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()

@@ -239,11 +239,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the storage key of a value's version. An encoded value can be read only with the same storage key."""
+        """Return the storage key for one version of a value, which the codec and the hot tier use."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the main record of each stored key that begins with ``prefix``. The record contains the key and its version."""
+        """Yield the main record of each stored key that begins with ``prefix``, with only the given attributes."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
         return (item for item in found if str(item["key"]).startswith(prefix))
@@ -260,7 +260,7 @@ class TieredStorage(Storage):
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the stored parts of a large value, in all versions that sort before the text ``before``."""
+        """Delete the stored parts of a large value. Parts of versions that do not sort before the text ``before`` are kept."""
         first = f"p/{_digest(key)}/"
         if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
             delete_rows(self._table, rows)

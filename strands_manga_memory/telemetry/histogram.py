@@ -103,7 +103,7 @@ class OperationTotals:
         self.sums.update(counts)
 
     def stats(self) -> OperationStats:
-        """Return the statistics of the operations that were added."""
+        """Return the statistics of all operations that were added to these totals."""
         shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
         return OperationStats(
             count=self.count,

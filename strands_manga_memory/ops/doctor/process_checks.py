@@ -46,7 +46,10 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
 
 
 def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Warn if an expired conversation has waited for more than an hour for a sweeper (process that ends expired sessions)."""
+    """Check that no expired conversation has waited for more than an hour for a sweeper, and warn otherwise.
+
+    A sweeper is a process that ends expired sessions.
+    """
     overdue = 0
     for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
         overdue += 1

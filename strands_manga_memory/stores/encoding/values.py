@@ -155,7 +155,7 @@ def value_of(nodes: Any) -> Any:
     """Return the value that ``nodes_of`` converted to a list of nodes.
 
     Raises:
-        ValueError: The nodes are invalid, or two containers use the same item, which stored values never do.
+        ValueError: The nodes are invalid, or two containers have the same node as an item.
         LookupError: The nodes are invalid.
         TypeError: The nodes are invalid.
     """
