@@ -323,6 +323,23 @@ def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
     assert len(list(timed.manager().history())) == 10
 
 
+@pytest.mark.parametrize("durable", [True, False], ids=["both tiers", "hot alone"])
+def test_turn_taken_while_a_sweeper_finalizes_stays_in_the_hot_tier(*, durable: bool) -> None:
+    stores = Timed.made(durable=durable)
+    live = stores.agent(flush_every=100)
+    live("one")
+    stores.settle()
+    stores.clock.advance(1800)
+
+    def finalize(conversation: EndedConversation) -> None:
+        live("two")
+        stores.settle()
+
+    assert stores.sweeper(finalize).run_once() == 0
+    stores.settle()
+    assert texts(Stores(stores.hot, None, "s", settings=stores.settings).agent().messages) == ["one", "ok", "two", "ok"]
+
+
 def test_without_a_durable_tier_the_sweeper_drops() -> None:
     stores = Timed.made(durable=False)
     stores.agent()("one")
