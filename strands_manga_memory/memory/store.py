@@ -216,6 +216,7 @@ class UserMemoryStore(MemoryStore):
         Raises:
             ValueError: Key or value are empty, the importance is out of range, or the metadata too large.
             PersonalDataError: The policy refuses the texts.
+            CorruptRecordError: The log of the user's preferences is damaged.
             StoreUnavailableError: The table is unavailable.
         """
         filled("key", key)
@@ -337,6 +338,7 @@ class UserMemoryStore(MemoryStore):
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
+            CorruptRecordError: ``memory_id`` is the id of a preference, and the log of the user's preferences is damaged.
         """
         if not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")

@@ -27,8 +27,9 @@ from strands_manga_memory import (
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, PreferenceOutbox, PreferenceSignal
 from strands_manga_memory.memory.preferences.hot_profile import cache_name
+from strands_manga_memory.memory.records import LATEST
 from strands_manga_memory.ops.importing import import_user
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
 from tests.support import settle
@@ -359,3 +360,34 @@ def test_an_entry_that_does_not_say_which_session_it_lists_is_named(memory: Mang
     report = memory.forget_user("u")
     assert name in report.left
     assert not report.complete
+
+
+def test_export_raises_while_the_hot_tier_is_down(memory: MangaMemory) -> None:
+    """The export would lack what only the hot tier has."""
+    talk(memory, "u1", None, "s1", "My favorite genre is horror.")
+    settle(memory)
+    hot: Any = FaultyHotStore(memory.hot)
+    assert export_user("u1", hot=hot, durable=memory.durable, memories=memory.memories)["overrides"]
+    hot.down = True
+    with pytest.raises(StoreUnavailableError):
+        export_user("u1", hot=hot, durable=memory.durable, memories=memory.memories)
+
+
+def test_import_that_was_interrupted_is_completed(memory: MangaMemory, tables: tuple[Table, Table]) -> None:
+    for content in ("Owns volume 3 of Uzumaki.", "Collects lighthouse postcards."):
+        memory.user("u1").remember(content)
+    exported = {**memory.export_user("u1"), "user_id": "u2"}
+
+    class InterruptedTable:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tables[1], name)
+
+        def put(self, item: dict[str, Any], **settings: Any) -> bool:
+            if item["memory_id"] == LATEST:
+                raise StoreUnavailableError("the process ends here")
+            return tables[1].put(item, **settings)
+
+    with pytest.raises(StoreUnavailableError), MangaMemory.open(None, tables[0], memories=InterruptedTable()) as other:  # type: ignore[arg-type]
+        import_user(exported, other)
+    import_user(exported, memory)
+    assert len(memory.user("u2").recall(query="volume")) == 2

@@ -17,6 +17,7 @@ from strands import Agent
 from strands_manga_memory import (
     SESSIONS,
     USER_MEMORY,
+    CorruptRecordError,
     InMemoryHotStore,
     MangaMemory,
     SQLiteTable,
@@ -87,6 +88,26 @@ def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner:
     key, value = preference.slot, preference.value
     signal = PreferenceSignal(id="1", number=0, user_id=owner.user_id, tenant=owner.tenant, key=key, value=value, at=at)
     outbox._store(owner, [signal])
+
+
+@pytest.mark.parametrize("damage", [{"statements": 7}, {"removals": ["x"]}, {"sealed": b"x"}])
+def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(table: Table, damage: dict[str, Any]) -> None:
+    store = UserMemoryStore(table, user_id="u1")
+    store.preference_log.apply(PreferenceChange(statements=[Statement(Preference("genre", "horror"), time.time(), "m1")]))
+    key = (OWNER.changes_partition, "~changes")
+    damaged = {**(table.get(*key) or {}), **damage}
+    table.put(damaged)
+    change = PreferenceChange(statements=[Statement(Preference("format", "paperbacks"), time.time(), "m2")])
+    for work in (
+        lambda: store.preference_log.apply(change),
+        lambda: store.prefer("genre", "romance"),
+        lambda: store.retract("m1"),
+        store.preference_log.removals,
+    ):
+        with pytest.raises(CorruptRecordError):
+            work()  # type: ignore[operator]
+    assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
+    assert table.get(*key) == damaged
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:

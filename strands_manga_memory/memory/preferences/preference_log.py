@@ -311,17 +311,15 @@ class PreferenceLog:
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Decode the stored log. The result is empty if the log is missing or damaged."""
+        """Decode the stored log. A missing log is empty; a damaged one raises ``CorruptRecordError``, and is not replaced."""
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)
-        with skip_unreadable(), trusted(place):
+        with trusted(place):
             body = opened_body(item, self._partition.codec, place)
             statements = tuple(Statement.of(row) for row in body["statements"])
-            return LoggedChanges(
-                statements, tuple(Removal.of(row) for row in body["removals"]), str(item.get("revision") or "")
-            )
-        return LoggedChanges()
+            removals = tuple(Removal.of(row) for row in body["removals"])
+            return LoggedChanges(statements, removals, str(item.get("revision") or ""))
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self._partition.owner

@@ -91,10 +91,12 @@ def import_user(
     known = [record for record in known if not record.expired(clock())]
     has_memories = bool(known or stated) and memory.memories is not None
     partition = memory.user(user, tenant=tenant).partition if has_memories else None
-    became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
-    if partition is not None and became["stored"]:
+    if partition is not None:
         latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
-        partition.note_latest(*(each.memory_id for each in latest_first if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)))
+        facts = [each.memory_id for each in latest_first if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)]
+        if facts:
+            partition.note_latest(*facts)  # before the memories are stored, so that no stored memory is missing in the list
+    became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
     if partition is not None:  # in a repeated call, too; after the log, whose change stops a list that is being made
         log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
