@@ -214,13 +214,13 @@ class MessageArchive:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
         self._words.remove(numbers)
-        if self._other is not None:
-            with logged_errors(logger, "the retriever failed, sending it the changes again later"):
+        with logged_errors(logger, "the retriever failed, sending it the changes again later"):
+            if self._other is not None:
                 if gone := [number for number, text in self._unsent.items() if text is None]:
                     self._other.remove(gone)
                 if new := [(number, text) for number, text in self._unsent.items() if text is not None]:
                     self._other.put(new)
-                self._unsent.clear()
+            self._unsent.clear()
 
     # --- Conversation -------------------------------------------------------------------------------------------------------
 

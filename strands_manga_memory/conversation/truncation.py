@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate, chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from strands_manga_memory.messages.injection import CUT, READER
 from strands_manga_memory.messages.json_text import Documents, Number, find_json, write_json
@@ -78,12 +78,11 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     characters = int(present * room / size)
     errors = [] if form is not None else _error_lines(text)
     while True:
-        spared = _first_within(errors, characters // 3)
-        left = characters - sum(end - start for start, end in spared)
-        of_tail = _tail_length(tail, left - int(left * _HEAD_SHARE))
-        of_head = _head_length(head, max(int(left * _HEAD_SHARE), _LEAST_CHARACTERS))
-        between = [text[start:end] for start, end in spared if of_head <= start and end <= len(text) - of_tail]
-        shorter = marked(head[:of_head], "".join([*between, tail[len(tail) - of_tail :]]))
+        shown = _shown(text, head, tail, characters, errors)
+        spared = sum(map(len, _first_within(shown.hidden, characters // 3)))
+        shown = _shown(text, head, tail, characters - spared, errors)
+        between = _first_within(shown.hidden, spared)
+        shorter = marked(head[: shown.head], "".join([*between, tail[len(tail) - shown.tail :]]))
         if not characters or count(shorter) <= tokens:
             return shorter
         characters = characters * 4 // 5
@@ -127,17 +126,33 @@ _ERROR_LINE = re.compile(
 )
 
 
-def _error_lines(text: str) -> list[tuple[int, int]]:
-    """Return the start and end position of each line in a text that reports an error. Very long lines are left out."""
-    return [match.span() for match in _ERROR_LINE.finditer(text)]
+def _error_lines(text: str) -> list[tuple[int, str]]:
+    """Return the start and the text of each line that reports an error.
 
-
-def _first_within(lines: Sequence[tuple[int, int]], characters: int) -> list[tuple[int, int]]:
-    """Return the first of the given lines that together have at most ``characters`` characters.
-
-    A line is given by its start and end position in the text.
+    Very long lines, and rows of tables and code, are left out.
     """
-    sizes = accumulate(end - start for start, end in lines)
+    return [(match.start(), match[0]) for match in _ERROR_LINE.finditer(text) if _ROW.match(match[0]) is None]
+
+
+class _Shown(NamedTuple):
+    """Lengths of the beginning and the end of a text that are kept, and the error lines between them."""
+
+    head: int
+    tail: int
+    hidden: list[str]
+
+
+def _shown(text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]) -> _Shown:
+    """Divide ``characters`` between the beginning ``head`` and the end ``tail`` of a text. Its error lines are ``errors``."""
+    of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
+    of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
+    end = len(text) - of_tail
+    return _Shown(of_head, of_tail, [line for start, line in errors if of_head <= start and start + len(line) <= end])
+
+
+def _first_within(lines: Sequence[str], characters: int) -> list[str]:
+    """Return the first of the given lines that together have at most ``characters`` characters."""
+    sizes = accumulate(map(len, lines))
     return [line for line, size in zip(lines, sizes, strict=True) if size <= characters]
 
 

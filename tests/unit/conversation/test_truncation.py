@@ -123,6 +123,23 @@ def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
         assert int(marker[1]) == len(text) - len(head) - len(behind)
 
 
+@pytest.mark.parametrize("failing", [range(40), range(560, 600), range(600)], ids=["first", "last", "all"])
+def test_errors_at_the_beginning_or_end_of_a_log_leave_no_room_unused(failing: range) -> None:
+    lines = [f"10:{at // 60:02}:{at % 60:02} {'ERROR refused' if at in failing else 'GET'} {at}" for at in range(600)]
+    assert 3_100 < len(truncate_text("\n".join(lines), 4_000, len)) <= 4_000
+
+
+@pytest.mark.parametrize(
+    "row", ["    return state({0})  # {1}\n", "| {0} | {1} |\n", "{0},{1},5\n"], ids=["code", "table", "CSV"]
+)
+def test_rows_of_tables_and_code_about_errors_stay_in_their_place(row: str) -> None:
+    text = "".join(row.format(at, "sent" if at % 50 else "failed") for at in range(300))
+    marker = CUT_MARKER.search(short := truncate_text(text, 900, len))
+    assert marker is not None
+    assert text.startswith(short[: marker.start()])
+    assert text.endswith(short[marker.end() :])
+
+
 TABLE = "| id | state |\n|---|---|\n" + "".join(f"| {n} | Sent. On its way |\n" for n in range(200))
 TABS = "id\tstate\tprice\n" + "".join(f"{n}\tSent. On its way\t5\n" for n in range(200))
 CSV = "id,state,price\n" + "".join(f"{n},Sent. On its way,5\n" for n in range(200))
