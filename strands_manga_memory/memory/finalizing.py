@@ -385,7 +385,7 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Return one text for each turn, with the words of the user and the assistant, without turns of small talk.
 
     A turn in which the user corrects an earlier turn is in the same text, so that no outdated value is recalled alone. The
-    corrected turn is the last one with a number that the correction repeats, or else the turn before.
+    corrected turn is the last one with a number that the user repeats, or else the turn before.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -396,7 +396,7 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
         text = "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
         at = -1
         if DialogueAct.CORRECTION in acts:
-            numbers = set(_NUMBER.findall(text))
+            numbers = {number for each in parts if each.role == "user" for number in _NUMBER.findall(each.text)}
             at = next(
                 (at for at in reversed(range(len(passages))) if numbers & set(_NUMBER.findall(passages[at]))), len(passages) - 1
             )
