@@ -218,6 +218,18 @@ def test_an_imported_user_keeps_all_preferences_at_the_next_statement(memory: Ma
     assert len(stored) == 3
 
 
+def test_an_import_with_a_wrong_agent_id_stores_nothing(memory: MangaMemory, tmp_path: Path) -> None:
+    talk(memory, "u1", None, "s1", "I want horror")
+    talk(memory, "u1", None, "s2", "I want romance")
+    settle(memory)
+    exported = everything(memory, "u1", None)
+    exported["sessions"][1]["agent_id"] = ""
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True) as other:
+        with pytest.raises(ValueError, match="exported must be what export_user returns"):
+            import_user(exported, other)
+        assert not other.users().users
+
+
 def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory) -> None:
     for session in ("s1", "s2", "s3"):
         talk(memory, "u1", None, session, "I want horror")

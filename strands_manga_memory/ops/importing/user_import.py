@@ -74,7 +74,7 @@ def import_user(
             *((one["session_id"], one["agent_id"], _conversation(one)) for one in exported["sessions"]),
             *((run["session_id"], str(run["id"]), _orchestrator(run)) for run in exported["orchestrators"]),
         ]
-        scopes = [ConversationScope(user, session, tenant=tenant) for session, _, _ in transfers]
+        scopes = [ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers]
         known = [_record(entry) for entry in exported["memories"]]
         stated = [_statement(entry) for entry in exported["statements"]]
     except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
