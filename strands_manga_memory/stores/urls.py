@@ -117,12 +117,21 @@ def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: Tabl
     return SQLiteTable(path, schema)
 
 
-def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
-    from botocore.exceptions import BotoCoreError
+def table_name(url: str, schema: TableSchema) -> str:
+    """Return the name of the table that a URL names, without opening the table.
 
-    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
+    Raises:
+        ValueError: The URL has another form.
+    """
+    parts, query = _split(url, _TABLES)
+    if parts.scheme != "dynamodb":
+        return schema.name
+    _check_dynamodb(url, parts, query)
+    return parts.netloc or schema.name
 
+
+def _check_dynamodb(url: str, parts: SplitResult, query: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` if the URL of a DynamoDB table has another form."""
     known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:
@@ -133,6 +142,15 @@ def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: Ta
         raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
     if not query.get("endpoint", "http://").startswith(("http://", "https://")):
         raise _refused(url, "its endpoint is not an http:// or https:// URL", _TABLES)
+
+
+def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
+    from botocore.exceptions import BotoCoreError
+
+    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
+
+    _check_dynamodb(url, parts, query)
     try:
         client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
     except (BotoCoreError, ValueError) as error:

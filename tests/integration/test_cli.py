@@ -281,6 +281,15 @@ def test_a_template_and_a_policy_need_no_aws_region(capsys: Any, monkeypatch: py
     assert "table/mine" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("wrong", ["dynamodb://a name", "dynamodb://mine/table", "dynamodb://mine?regio=us-east-1"])
+def test_a_template_and_a_policy_refuse_a_wrong_url(wrong: str, capsys: Any) -> None:
+    for command in ("init-table", "permissions"):
+        assert run([command, *(["--print"] if command == "init-table" else []), "--durable", wrong]) == 1
+        printed = capsys.readouterr()
+        assert "cannot be opened" in printed.err
+        assert not printed.out
+
+
 def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     held(url, clock=lambda: now - 7200)
@@ -480,6 +489,8 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
     printed = capsys.readouterr().out
     assert "%5Bb%5Dkey:key/A:default" in printed
     assert "[b]key" in printed
+    held(url, user="[/b]", turns=1)
+    assert told(capsys, "export", "[/b]", "--durable", url, "--hot", "memory://", "--users", url)["user_id"] == "[/b]"
 
 
 @pytest.mark.parametrize(

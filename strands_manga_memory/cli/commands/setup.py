@@ -14,7 +14,7 @@ from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy, redis_acl
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
 from strands_manga_memory.stores.table import TableSchema
-from strands_manga_memory.stores.urls import redis_prefix, split_url, users_table_url, without_password
+from strands_manga_memory.stores.urls import redis_prefix, table_name, users_table_url, without_password
 
 
 def init_table(
@@ -28,7 +28,7 @@ def init_table(
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(settings_of(durable_url=durable, users_url=users))
     if print_:
-        print(cloudformation_yaml(*((schema, _name(schema, url)) for schema, url in urls.items())), end="")  # noqa: T201
+        print(cloudformation_yaml(*((schema, table_name(url, schema)) for schema, url in urls.items())), end="")  # noqa: T201
         return
     made = []
     for schema, url in urls.items():
@@ -48,12 +48,6 @@ def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
     """Return the URL of each table that the settings name, keyed by the table's schema."""
     users = users_table_url(settings.users_url, settings.durable_url)
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
-
-
-def _name(schema: TableSchema, url: str) -> str:
-    """Return the name of the table in a table's URL. Without one, the name is that of the schema."""
-    parts = split_url(url)
-    return (parts.netloc if parts.scheme == "dynamodb" else "") or schema.name
 
 
 class Kind(StrEnum):
@@ -81,7 +75,9 @@ def permissions(
         print(redis_acl(user, prefix=redis_prefix(settings.hot_url), cluster=is_cluster))  # noqa: T201
         return
 
-    arns = [f"arn:aws:dynamodb:{region}:{account}:table/{_name(schema, url)}" for schema, url in _table_urls(settings).items()]
+    arns = [
+        f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}" for schema, url in _table_urls(settings).items()
+    ]
     print_json(iam_policy(*arns, setup=setup, stream=stream))
 
 
