@@ -52,7 +52,7 @@ def export(
     """
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
-        messages.status(f"reading the data of {user!r}"),
+        messages.status("reading the data of the user"),
     ):
         found = memory.export_user(user, tenant=tenant)
     found["not_looked_at"] += unnamed_hot_tier(memory.settings)
