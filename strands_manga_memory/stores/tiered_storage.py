@@ -49,6 +49,9 @@ _LONGEST_KEY = 830
 _LAST = "\U0010ffff"
 """Character that sorts after all others."""
 
+_LONGEST_WRITE = 3_600.0
+"""Seconds after which a deletion takes parts without a record for those of an interrupted write or deletion."""
+
 _TRIES = 8
 """Most attempts to write a value while other processes write the same key."""
 
@@ -189,13 +192,14 @@ class TieredStorage(Storage):
 
     def _delete(self, key: str) -> None:
         item = self._table.get(self._partition, _sort_of(key))
-        if item is None:
-            return
-        # A newer version stays whole: another process may have stored its parts, but not yet its record.
-        version = item["version"]
-        self._table.delete(self._partition, _sort_of(key), when=Condition(equals={"version": version}))
-        self._clear_parts(key, before=f"{version}/~")
-        if "data" not in item:
+        # A younger version stays whole: another process may have stored its parts, but not yet its record.
+        before = f"{int((self._clock() - _LONGEST_WRITE) * 1_000_000):020d}"
+        if item is not None:
+            version = item["version"]
+            self._table.delete(self._partition, _sort_of(key), when=Condition(equals={"version": version}))
+            before = max(before, f"{version}/~")
+        self._clear_parts(key, before=before)
+        if item is not None and "data" not in item:
             self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,16 @@ async def test_a_deletion_during_a_write_leaves_a_whole_value(stores: Stores, ol
     await storage.write("key", new)
     assert await stores.storage(hot=None).read("key") == new
     await storage.delete("key")
+    assert list(stores.durable.query("storage/u1")) == []
+
+
+async def test_a_deletion_clears_the_parts_of_an_interrupted_write_after_an_hour(stores: Stores, monkeypatch: Any) -> None:
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(stores.durable, "put", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await stores.storage().write("key", noise(400_000))
+    assert list(stores.durable.query("storage/u1"))
+    await stores.storage(clock=lambda: time.time() + 3_601).delete("key")
     assert list(stores.durable.query("storage/u1")) == []
 
 
