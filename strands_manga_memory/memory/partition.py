@@ -211,6 +211,9 @@ _RECALLED = (
 )
 """Ranges of sort keys that a recall of all types reads, besides the latest facts and feedback."""
 
+_UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
+"""Range of sort keys that is read if the list of the latest facts and feedback is missing or damaged."""
+
 
 class UserPartition:
     """Memories of one user in the memory table.
@@ -259,7 +262,8 @@ class UserPartition:
         At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
         errors of ``load``.
         """
-        return self._load(_RECENT, latest, are_all=len(latest) < _MOST_LATEST)
+        ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
+        return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
 
     def load_latest(self, type_: str | None) -> PartitionContent:
         """Read the latest memories for a recall, of the type ``type_``, or of most types if it is None.
@@ -268,10 +272,10 @@ class UserPartition:
         the errors of ``load``.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
-        ranges: Sequence[_Range] = _RECALLED
         latest = marks.latest
+        ranges: Sequence[_Range] = _RECALLED if latest else (*_RECALLED, _UNLISTED)
         if type_ is not None:
-            is_listed = type_ in (MemoryType.FACT, MemoryType.FEEDBACK)
+            is_listed = bool(latest) and type_ in (MemoryType.FACT, MemoryType.FEEDBACK)
             ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
             latest = [id_ for id_ in latest if id_.startswith(f"{type_}#")]
         loaded = self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST)
@@ -413,7 +417,9 @@ class UserPartition:
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
-            ids = list(dict.fromkeys([*memory_ids, *([] if item is None else _latest_of(item))]))[:_MOST_LATEST]
+            known = [] if item is None else _latest_of(item)
+            known = known or [*self.ids(MemoryType.FACT), *self.ids(MemoryType.FEEDBACK)]  # the list is new or damaged
+            ids = list(dict.fromkeys([*memory_ids, *known]))[:_MOST_LATEST]
             listed = {"user_id": self.owner.partition, "memory_id": LATEST, "latest": ids, "version": uuid.uuid4().hex}
             return self.table.put(listed, when=unchanged(item)) or None
 

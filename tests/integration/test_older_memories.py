@@ -77,6 +77,16 @@ def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> N
     assert contents(memories.store(), "thing7", 1) == ["fact 7 about thing7"]
 
 
+@pytest.mark.parametrize("damage", [{"latest": 5}, {"latest": []}])
+def test_facts_are_found_without_the_list_of_the_latest(memories: Memories, damage: dict[str, Any]) -> None:
+    memories.remember(*(f"volume {number} of Uzumaki" for number in range(3)))
+    memories.table.put({**(memories.table.get("u1", "~by_age") or {}), **damage})
+    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().found("Uzumaki")) == 3
+    memories.remember("volume 4 of Uzumaki")
+    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().found("Uzumaki")) == 4
+    assert len(memories.store().recall(type="fact", query="Uzumaki")) == 4
+
+
 def test_new_words_of_an_old_summary_are_found(memories: Memories) -> None:
     """The summary is replaced after the list of words was stored."""
     store = memories.store()
