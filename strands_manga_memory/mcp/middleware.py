@@ -31,6 +31,9 @@ class BreakerMiddleware:
     Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware has no fallbacks and no cached results, and does not follow
     changes of a server's tools. It cannot be removed from an agent.
 
+    Middleware that was added later gets a ``GuardedTool``, whose attribute ``tool`` is the agent's tool. The deadline does not
+    limit such middleware.
+
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
         overrides: Policies of single tools, keyed by tool name.
