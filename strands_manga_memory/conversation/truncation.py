@@ -78,9 +78,9 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     characters = int(present * room / size)
     errors = [] if form is not None else _error_lines(text)
     while True:
-        shown = _shown(text, head, tail, characters, errors)
+        shown = _kept_text(text, head, tail, characters, errors)
         spared = sum(map(len, _first_within(shown.hidden, characters // 3)))
-        shown = _shown(text, head, tail, characters - spared, errors)
+        shown = _kept_text(text, head, tail, characters - spared, errors)
         between = _first_within(shown.hidden, spared)
         shorter = marked(head[: shown.head], "".join([*between, tail[len(tail) - shown.tail :]]))
         if not characters or count(shorter) <= tokens:
@@ -134,7 +134,7 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
     return [(match.start(), match[0]) for match in _ERROR_LINE.finditer(text) if _ROW.match(match[0]) is None]
 
 
-class _Shown(NamedTuple):
+class _KeptText(NamedTuple):
     """Lengths of the beginning and the end of a text that are kept, and the error lines between them."""
 
     head: int
@@ -142,12 +142,12 @@ class _Shown(NamedTuple):
     hidden: list[str]
 
 
-def _shown(text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]) -> _Shown:
+def _kept_text(text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]) -> _KeptText:
     """Divide ``characters`` between the beginning ``head`` and the end ``tail`` of a text. Its error lines are ``errors``."""
     of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
     of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
     end = len(text) - of_tail
-    return _Shown(of_head, of_tail, [line for start, line in errors if of_head <= start and start + len(line) <= end])
+    return _KeptText(of_head, of_tail, [line for start, line in errors if of_head <= start and start + len(line) <= end])
 
 
 def _first_within(lines: Sequence[str], characters: int) -> list[str]:

@@ -33,7 +33,7 @@ _Sample = tuple[float, Mapping[str, str]]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class _Entry(NamedTuple):
+class _QueuedEvent(NamedTuple):
     """Recorded event.
 
     Attributes:
@@ -69,7 +69,7 @@ class EventRecorder:
 
     def renew_after_fork(self) -> None:
         """Discard the events and totals that a forked process has from its parent, which exports its own events."""
-        self._entries: deque[_Entry] = deque(maxlen=_MOST_WAITING)
+        self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
         self._totals: dict[str, OperationTotals] = {}
@@ -92,7 +92,7 @@ class EventRecorder:
         if not self.enabled:
             return
         context = _active() if event.has_span else None
-        self._entries.append(_Entry(event, time.time_ns(), seconds, attributes, counts, context))
+        self._entries.append(_QueuedEvent(event, time.time_ns(), seconds, attributes, counts, context))
         if not self._has_thread:
             self._has_thread = True
             threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
@@ -116,7 +116,7 @@ class EventRecorder:
             time.sleep(_EVERY_SECONDS)
             self.flush()
 
-    def _export(self, entry: _Entry) -> None:
+    def _export(self, entry: _QueuedEvent) -> None:
         event, attributes = entry.event, entry.attributes
         name = event.name
         if event is STORE_CALL:
@@ -133,7 +133,7 @@ class EventRecorder:
             _export_span(entry)
 
 
-def _export_span(entry: _Entry) -> None:
+def _export_span(entry: _QueuedEvent) -> None:
     attributes = {**entry.attributes, **entry.counts}
     name, kind = f"manga_memory.{entry.event.name}", trace.SpanKind.INTERNAL
     if entry.event is STORE_CALL:
