@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict whose methods, such as ``get``, use the item access that a subclass defines."""
+        """Dict base class whose methods, such as ``get``, use ``__getitem__`` of a subclass. Those of a plain dict do not."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,11 +30,12 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state of one tool call.
+    """Invocation state of one tool call, which always contains the agent that makes the call.
 
-    Parallel nodes of a Graph share one invocation state. Strands writes the agent to the shared state just before each tool
-    call, so a tool that waits may then read the agent of another node. This object keeps the agent of its call, with the
-    agent's model, messages, system prompt and tool configuration. All other keys are read from and written to the shared state.
+    Parallel nodes of a Graph share one invocation state. Strands writes the calling agent into the shared state just before
+    each tool call. A tool that waits may therefore find the agent of another node there. A ``CallState`` keeps the agent of
+    its call, with the agent's model, messages, system prompt and tool configuration. All other keys are read from the shared
+    state and written to it.
 
     Args:
         shared: Shared invocation state.
@@ -69,14 +70,17 @@ class CallState(_Dict):
         return repr(dict(self))
 
     def copy(self) -> dict[str, Any]:
-        """Return an ordinary dict with the current items."""
+        """Return a plain dict with the current items of the invocation state."""
         return dict(self)
 
     __copy__ = copy
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context whose state is a ``CallState``, which stores the agent that makes the call."""
+    """Return a copy of a tool call's context with a ``CallState`` as its invocation state.
+
+    Other nodes of a Graph cannot replace the agent in a ``CallState``.
+    """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

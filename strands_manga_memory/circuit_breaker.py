@@ -75,25 +75,28 @@ class Permit:
         self.is_probe = is_probe
 
     def success(self) -> None:
-        """Report that the call succeeded."""
+        """Report to the circuit breaker that the call succeeded."""
         self._breaker._settle(self, True)  # noqa: FBT003, SLF001 - a permit is a part of its breaker
 
     def failure(self) -> None:
-        """Report that the call failed, or took too long."""
+        """Report to the circuit breaker that the call failed, or took too long."""
         self._breaker._settle(self, False)  # noqa: FBT003, SLF001
 
     def ignore(self) -> None:
-        """Report that the outcome proves nothing, for example because the call was cancelled or had wrong arguments."""
+        """Report to the circuit breaker that the outcome of the call does not count.
+
+        Examples are a cancelled call and a call with wrong arguments.
+        """
         self._breaker._settle(self, None)  # noqa: SLF001
 
 
 class CircuitBreaker:
-    """Breaker that stops calls after several failures in a row, and tries again later.
+    """Circuit breaker that rejects calls after several failures in a row, and admits probe calls after a waiting time.
 
-    After a waiting time, the breaker is half-open: it admits one probe call at a time until a probe succeeds or fails. It
-    admits the next probe when the last probe was ignored, or when the lease of the last probe is over. The outcome of a call is
-    dropped if the state has changed since the call's permit was issued. An ignored outcome changes neither state nor count of
-    failures.
+    After the waiting time, the breaker is half-open and admits one probe call at a time. A probe that succeeds closes the
+    breaker, and a probe that fails opens it again. The next probe is admitted if the last probe was ignored, or reported no
+    outcome within ``lease`` seconds. Each call needs a permit, through which its outcome is reported. An outcome is dropped if
+    the state has changed since the permit was issued. An ignored outcome changes neither the state nor the count of failures.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -175,9 +178,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call without a permit.
+        """Count the outcome of a call that was made without a permit.
 
-        A success closes an open breaker. An open breaker ignores failures until a probe is due.
+        A success closes the breaker. A failure is ignored while the breaker is open and its waiting time is not over.
         """
         with self._lock:
             event = None
@@ -208,9 +211,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Restore the breaker of an earlier process from its count of failures and the rest of its waiting time.
+        """Continue the breaker of an earlier process, with its number of failures in a row.
 
-        If ``seconds`` is above 0, the breaker opens for that time.
+        ``seconds`` is the rest of the earlier breaker's waiting time. If it is above 0, this breaker opens for that time.
         """
         with self._lock:
             if seconds > 0:
@@ -255,7 +258,7 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted. 0 means now, infinity that the breaker was opened without a time limit."""
+        """Seconds until a call may be admitted; 0 if at once, infinity if the breaker is open until ``reset`` is called."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

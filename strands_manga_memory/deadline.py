@@ -1,4 +1,4 @@
-"""Deadlines for streams of events. Separately, functions that run blocking calls in threads, without a deadline."""
+"""Readers of event streams with a deadline, and a function that runs blocking calls in threads, without a deadline."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 class DeadlineReader:
-    """Reader of a stream's events until a deadline, which then cancels the stream.
+    """Reader of a stream of events, which cancels the stream at a deadline.
 
-    The stream runs in the task of the caller, who waits for a stream that ignores the cancellation.
+    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits for its end.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that the stream may take, without the time that the caller spends on events.
+        timeout: Seconds until the deadline. Time that the caller spends on events does not count.
     """
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
@@ -72,7 +72,7 @@ class DeadlineReader:
         return await anext(self._stream, END)
 
     async def close(self) -> None:
-        """Stop the stream and ignore its errors."""
+        """Stop the stream of events, and ignore its errors."""
         try:
             await self._stream.aclose()
         except Exception as error:  # noqa: BLE001 - the caller has a result
@@ -80,13 +80,14 @@ class DeadlineReader:
 
 
 class Pump(DeadlineReader):
-    """Reader that runs the stream in a task of its own, so that the caller never waits longer than ``grace``.
+    """Reader of a stream of events, which runs the stream in a separate task until a deadline.
 
-    A tool may ignore its cancellation, and a thread cannot be cancelled. A tool that blocks the event loop cannot be stopped.
+    ``close`` cancels the stream, and waits at most ``grace`` seconds for its end. So the caller goes on even if the stream
+    ignores the cancellation, or waits for a thread. A stream that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that the stream may take, without the time that the caller spends on events.
+        timeout: Seconds until the deadline. Time that the caller spends on events does not count.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 
@@ -112,7 +113,7 @@ class Pump(DeadlineReader):
         return event
 
     async def close(self) -> None:
-        """Cancel a running stream and wait up to ``grace`` seconds for its end."""
+        """Cancel the stream of events if it is running, and wait up to ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return

@@ -58,7 +58,10 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """Other writers keep changing a record. The store works. The package repeats a write later; a caller may repeat a read."""
+    """A read or write of a record was given up, because other writers changed the record during each attempt.
+
+    The store works. The package repeats a write later; a caller may repeat a read.
+    """
 
 
 class ConflictError(StoreError):
@@ -97,10 +100,10 @@ class StateError(MangaMemoryError, ValueError):
 
 @contextmanager
 def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
-    """Log an error of the ``with`` block, and continue after the block.
+    """Log an exception of the ``with`` block as a warning, and continue after the block.
 
-    The text of an error may contain personal data. The warning therefore names only the error's class. A debug record has the
-    traceback. ``consequence`` is the text for the log: the failed operation, and its consequence.
+    The warning names only the class of the exception, because its text may contain personal data. The traceback is logged at
+    the level DEBUG. ``consequence`` is the text of both log messages: the failed operation, and its consequence.
     """
     try:
         yield

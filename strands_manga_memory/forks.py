@@ -20,7 +20,7 @@ class Renewable(Protocol):
     """
 
     def renew_after_fork(self) -> None:
-        """Replace the locks, threads and connections of the parent process."""
+        """Replace this object's locks, threads and connections in the child process after a fork."""
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
@@ -29,7 +29,7 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a set to which other threads may add members at the same time."""
+    """Return the members of a weak set as a list, even if other threads change the set at the same time."""
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)

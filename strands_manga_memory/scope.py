@@ -20,7 +20,10 @@ _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
 
 
 class StorageId(str):
-    """Id under which data is stored, derived from the ids of a scope. It is rejected as a user, session or agent id."""
+    """Id under which data is stored, derived from the ids of a ``ConversationScope``.
+
+    It is a class of its own, so that ``checked_id`` can reject it as a user, session or agent id.
+    """
 
     __slots__ = ()
 
@@ -51,7 +54,11 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. A text of the form ``:user:session``, a storage id without tenant, is refused, too.
+    The rules are those of ``checked_id``. In addition, the id must not have the form ``:user:session``,
+    which is that of a storage id without tenant.
+
+    Raises:
+        ValueError: The id is invalid.
     """
     session_id = checked_id("session_id", value)
     if _OF_NO_TENANT.fullmatch(session_id):
@@ -60,10 +67,10 @@ def checked_session_id(value: object) -> str:
 
 
 def encoded_id(value: str) -> str:
-    """Return an id in percent-encoding, with only letters, digits and ``_.-~%!``.
+    """Return an id in percent-encoding, which has only letters, digits and ``_.-~%!``.
 
-    Of an encoding of more than 200 bytes, the first 96 bytes, ``!`` and the SHA-256 of the id remain. Two ids have the same
-    encoding only if their SHA-256 collides. Readers detect such a collision, because they compare the original ids.
+    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the id. Two ids have the same
+    encoding only if their SHA-256 is the same. Readers detect this case, because they compare the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -72,7 +79,7 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the encoded id of a user, after the encoded tenant and a colon if there is a tenant.
+    """Return the encoded id of a user: ``tenant:user`` with a tenant, ``user`` without one.
 
     The result is unique for each user and tenant, because encoded ids contain no colon.
     """
@@ -81,10 +88,10 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 
 
 def tenant_of(place: str) -> str:
-    """Return the encoded tenant in a storage key, or ``""`` if the key has none, such as that of a session without a user.
+    """Return the encoded tenant in a storage key; empty if the key contains no tenant.
 
-    Storage keys are ``tenant:user:session/...`` for sessions and ``tenant:user/...`` for memories. A prefix ``environment/``
-    (cart, stock and account data from other systems) or ``profile/`` (cached memories) is ignored.
+    Storage keys have the form ``tenant:user:session/...`` for sessions, and ``tenant:user/...`` for memories. A key may begin
+    with ``environment/`` (cart, stock and account data from other systems) or ``profile/`` (cached memories).
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")

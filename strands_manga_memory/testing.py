@@ -76,21 +76,21 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the provider stores the conversation."""
+        """Whether the model claims that its provider stores the conversation, as set in the constructor."""
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:
-        """Change the configuration."""
+        """Change the configuration of the model."""
         self.config.update(model_config)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration."""
+        """Return the configuration of the model."""
         return self.config
 
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply as JSON of a Pydantic model, and yield the result."""
+        """Parse the next reply of the script as JSON of a Pydantic model, and yield the parsed object."""
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -106,7 +106,7 @@ class ScriptedModel(Model):
         system_prompt_content: list[SystemContentBlock] | None = None,
         **kwargs: Any,
     ) -> AsyncIterable[StreamEvent]:
-        """Record the request and stream the next reply."""
+        """Record the request of the model call, and stream the next reply of the script."""
         request = Request(copied_quickly(messages), tool_specs, system_prompt, system_prompt_content)
         self.requests.append(copy.deepcopy(request))
         if self._delay:
@@ -160,11 +160,11 @@ class FakeClock:
         self.now = now
 
     def __call__(self) -> float:
-        """Return the current time in seconds."""
+        """Return the current time of the test clock in seconds."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward by ``seconds``."""
+        """Move the test clock forward by ``seconds``."""
         self.now += seconds
 
 
@@ -180,7 +180,7 @@ class _Faults:
         self.calls: list[str] = []
 
     def fail_next(self, count: int = 1, *, error: BaseException | None = None, after: bool = False) -> None:
-        """Make the next calls fail.
+        """Make the next calls of the store fail.
 
         Args:
             count: Number of calls.

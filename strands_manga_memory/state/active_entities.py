@@ -45,9 +45,9 @@ class ActiveEntity(Part):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in its canonical form.
         text: Value as originally written.
-        confidence: Confirmed if the user named the entity or it was confirmed explicitly.
-        message: ``tracking_id`` of the message that named the entity; empty if code set it.
-        turn: Number of the last turn that named the entity.
+        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it; otherwise ``INFERRED``.
+        message: ``tracking_id`` of the message that named the entity; empty if a method call set the entity.
+        turn: Number of the last turn in which the entity was named.
     """
 
     type: str
@@ -59,19 +59,19 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value with the capital letters of the original text: "Natsume" for the canonical value "natsume"."""
+        """Value of the entity for display: the original text if it differs from the value only in case, otherwise the value."""
         return self.text if self.text.casefold() == self.value else self.value
 
 
 class EntityLayer(Layer):
-    """Active entities of a conversation, to read and change.
+    """Active entities of a conversation: orders, titles and other things that recent messages named.
 
-    An entity, such as an order or a title, becomes active when a message names it. It stays active until other entities of its
-    type replace it, it was not named for several turns, or the subject changes. Entities that describe the user, such as a
-    phone number, stay active after a change of subject.
+    An entity becomes active when a message names it. It stays active until other entities of its type replace it, the subject
+    changes, or no message names it for several turns. Entities that describe the user, such as a phone number, stay active
+    after a change of subject. Methods read and change the active entities.
 
     Attributes:
-        groups: Entities by type, in the order in which the types were first named.
+        groups: Active entities, keyed by type, in the order in which the types were first named.
     """
 
     KEY: ClassVar[str] = "manga_state.entities"
@@ -80,11 +80,14 @@ class EntityLayer(Layer):
     groups: dict[str, tuple[ActiveEntity, ...]] = Field(default_factory=dict)
 
     def active(self) -> list[ActiveEntity]:
-        """Return the active entities, the most recently named first."""
+        """Return the active entities of the conversation, the most recently named first."""
         return sorted((each for group in self.groups.values() for each in group), key=lambda each: -each.turn)
 
     def lines(self) -> Iterator[str]:
-        """Yield a text line that shows the active entities to the model."""
+        """Yield one text line that shows the active entities to the model; nothing if there are none.
+
+        Entities that describe the user, such as a phone number, are left out.
+        """
         mentioned: dict[str, list[str]] = {}
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MOST_RENDERED]:
@@ -119,7 +122,11 @@ class EntityLayer(Layer):
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Confirm the active entities of a type. With ``value``, confirm this one, and remove the others of the type."""
+        """Confirm the active entities of a type.
+
+        With ``value``, confirm only the entity with this value, and remove the other entities of the type. Without a matching
+        entity, nothing changes.
+        """
         with self._store.changing(self):
             chosen = tuple(
                 each.replaced(confidence=Confidence.CONFIRMED)
@@ -130,16 +137,16 @@ class EntityLayer(Layer):
                 self.groups = {**self.groups, type_: chosen}
 
     def drop(self, *types: str) -> None:
-        """Remove the entities of the given types. Without types, keep only the entities that describe the user."""
+        """Remove the active entities of the given types. Without types, keep only the entities that describe the user."""
         with self._store.changing(self):
             self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
 
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Remove the entities that were not named for ``expires_after`` turns.
+        """Remove the active entities that no message named in the last ``expires_after`` turns.
 
-        At a new subject, only the entities that describe the user are kept.
+        If the user changes the subject, only entities that describe the user, such as a phone number, are kept.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
@@ -147,7 +154,10 @@ class EntityLayer(Layer):
         self._keep(lambda each: turn - each.turn <= expires_after and (not is_new_subject or each.type in OF_THE_USER))
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Set the active entities to those that a message named, type by type. Prices and quantities are left out."""
+        """Make the entities that a message named active, in place of earlier entities of the same types.
+
+        Prices and quantities are ignored. ``mention`` has the rules for entities that the user did not name.
+        """
         named = list(filter(is_referent, found))
         if not named:
             return
@@ -166,11 +176,14 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Replace the active entities of each type by the entities of this type in a new message.
+        """Make the entities of a new message active, in place of earlier entities of the same types.
 
-        If a tool or the assistant named the entities (``by_user`` is False), they replace the active ones only if none of them
-        is active already, there are at most ``MOST_VALUES`` of them, and no confirmed entity of the type was named in the same
-        turn. Otherwise they are ignored, except that those already active count as named again.
+        Entities that the user named always replace earlier ones. Entities of a type that a tool or the assistant named
+        (``by_user`` is False) are ignored in three cases:
+
+        - One of them is active already. It then counts as named again.
+        - There are more than ``MOST_VALUES`` (5) of them.
+        - A confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
         for entity in entities:
@@ -183,7 +196,7 @@ class EntityLayer(Layer):
         self.groups = groups
 
     def remove_source(self, message: str) -> None:
-        """Remove the entities that a message named. ``message`` is the ``tracking_id`` of the message."""
+        """Remove the active entities that a message named. ``message`` is the ``tracking_id`` of the message."""
         self._keep(lambda each: each.message != message)
 
     @property
@@ -198,7 +211,9 @@ class EntityLayer(Layer):
 def _replace(
     groups: dict[str, tuple[ActiveEntity, ...]], type_: str, new: Mapping[str, ActiveEntity], *, by_user: bool
 ) -> None:
-    """Replace the active entities of one type in ``groups``. See ``EntityLayer.mention``.
+    """Replace the active entities of one type in ``groups`` by those of a new message.
+
+    ``EntityLayer.mention`` has the rules. A new title or series also removes the ASIN and similar entities of the old one.
 
     Args:
         groups: Active entities by type, which are changed in place.

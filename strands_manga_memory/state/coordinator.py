@@ -40,15 +40,16 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Number of the task's steps that are still in memory, and number of all its recorded steps.
+        executions: Two numbers: the task's steps that are still in memory, and all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
-        goals: Number of goals set so far, and number of goals in the archive.
-        tokens: Estimated tokens of the stored conversation, entities and goals.
+        goals: Two numbers: the goals set so far, and the goals in the archive.
+        tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
             warning about the size.
-        compression: Share of the characters of tool calls that was saved by archiving goals; None without archived calls.
-        writes: Number of times that a layer was written into ``agent.state``.
-        unreadable: Reasons why stored layers cannot be read, keyed by the key of the layer.
+        compression: Share of the characters of tool calls that archiving goals saved; None if the archived goals have no calls.
+            The archive has only statistics of the calls.
+        writes: Number of writes into ``agent.state``. Each write stores one part of the state, such as the goals.
+        unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in ``agent.state``.
     """
 
     entities: int
@@ -65,18 +66,23 @@ class StateStats(TypedDict):
 class StateCoordinator(Plugin):
     """Plugin that tracks the state of an agent's conversation and task, and shows the state to the model.
 
-    The state consists of five typed parts. Dialogue, entities and goals are stored as layers in ``agent.state``, so any
-    session manager restores them. With ``hot``, all agents of the session share these layers. The task, with its tool calls
-    and findings, exists for one invocation only. The environment has data from the shop's systems, such as the user's tier and
-    cart, and is read from ``source``. Hooks record tool calls, turns and entities. Each agent needs a coordinator of its own.
-    With a ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
+    The state has five parts:
 
-    The state is rendered as one block of text. The block precedes the user's text in the message that opens the turn. All
-    requests of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is
-    detected. The block is part of requests only. The history, the stored session and the system prompt do not change.
+    - ``dialogue``: the user's intent, slots (values that the intent needs) and pending questions to the user.
+    - ``entities``: orders, titles and other things that recent turns named.
+    - ``goals``: the active goal with its subtasks, and ended goals.
+    - ``task``: steps, time budget and findings of the current request. They are kept in memory only.
+    - ``environment``: data from the shop's systems, such as the user's tier and cart. They are read from
+      ``source``, or published through ``hot``.
 
-    Methods of the parts change them, such as ``state.goals.set("Find a gift")`` or ``state.dialogue.fill_slot("volume", 3)``;
-    attributes of the parts, such as ``state.dialogue.phase``, return their current values.
+    Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores them. With ``hot``, all agents
+    of the session share them. Methods change the parts, such as ``state.goals.set("Find a gift")``. Hooks record tool calls,
+    turns and entities. Each agent needs its own coordinator. With a ``TieredSessionManager``, intent, agent, locale and cart
+    become metadata of the conversation.
+
+    The model receives the state as one block of text, before the user's text in the message that opens the turn. All requests
+    of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is detected. The
+    block is part of requests only. The history, the stored session and the system prompt do not change.
 
     Args:
         intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
@@ -98,7 +104,7 @@ class StateCoordinator(Plugin):
             no state and receives no changes.
         codec: Codec of the data in the hot store.
         environment: Environment that the caller has just read, so that the start of the session need not read it again.
-        is_stored: Function that returns whether the session still has the conversation of an agent, by agent id; see
+        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. See
             ``SessionState``.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         clock: Monotonic seconds.
@@ -106,7 +112,7 @@ class StateCoordinator(Plugin):
 
     Attributes:
         task: Steps, time budget and findings of the current request.
-        layers: The stored layers.
+        layers: Store of dialogue, entities and goals.
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
@@ -220,10 +226,11 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the rendered state for a request.
+        """Return the state as a block of text for a request.
 
-        All requests of a turn have the text of the first request, unless the environment (such as the user's cart), the urgency
-        of the time budget or the number of detected tool loops has changed.
+        The block is rendered for the first request of a turn, and reused for the other requests of the turn. It is rendered
+        again if the environment (such as the user's cart), the warning about the time budget, or the number of detected tool
+        loops has changed.
         """
         source = (opening_id(context.agent.messages), self.environment, self.task.loops, self.task.urgency())
         if begins_turn(context.messages) or source != self._rendered_from:
@@ -232,11 +239,14 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """State as it was rendered for the last request."""
+        """Text block with the state in the last request; empty before the first request."""
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the entities and slot values that a message named. Return whether anything was removed."""
+        """Remove the entities and slots' values that a message named. Return whether anything was removed.
+
+        A slot is a value that the user's intent needs. ``message_id`` is the ``tracking_id`` of the message.
+        """
         with self.layers.lock:
             entities, dialogue = self.entities, self.dialogue
             before = entities.groups, dialogue.slots
@@ -250,7 +260,10 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the rendered state as a few escaped lines, the most useful first; empty if there is no data."""
+        """Return the state as a block of text for the model, the most useful lines first; empty without data.
+
+        Values are escaped, so that they cannot act as instructions.
+        """
         with self.layers.lock:
             lines = [
                 self.task.urgency(),
@@ -313,7 +326,7 @@ class StateCoordinator(Plugin):
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
-        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces the one of its type.
+        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces the last one of its type.
 
         Args:
             type: Type of the entity, such as asin, order_id, volume, title.
@@ -382,7 +395,10 @@ _tokens = lru_cache(1_024)(estimate_tokens)
 
 
 def _render(lines: Iterable[str], max_tokens: int) -> str:
-    """Render lines as one block of text; empty without lines. Each line that exceeds the remaining tokens is left out."""
+    """Render lines of the state as one block of text for the model; empty without lines.
+
+    The block has at most ``max_tokens`` estimated tokens. A line that does not fit is left out.
+    """
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
         tokens = _tokens(line) + 1

@@ -67,16 +67,18 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the intent requires the value, and the value is not confirmed."""
+        """Whether the user's intent requires the slot's value, and the value is empty or not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
         self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
     ) -> DialogueSlot:
-        """Return a copy of the slot with a new value, converted to its canonical form unless ``is_canonical`` is True.
+        """Return a copy of the slot (value that the user's intent needs) with a new value.
+
+        The value is converted to the canonical form of its entity type, unless ``is_canonical`` is True.
 
         Raises:
-            StateError: The value is not allowed. The message names the rule.
+            StateError: The value is not allowed. The message names the violated rule.
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
@@ -107,7 +109,7 @@ class DialogueSlot(Part):
         return value
 
     def cleared(self) -> DialogueSlot:
-        """Return a copy of the slot without its value."""
+        """Return a copy of the slot (value that the user's intent needs) without its value."""
         return self.replaced(value=None, status=SlotStatus.EMPTY, source="")
 
 
@@ -138,14 +140,16 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 
 class Clarification(Part):
-    """Question to the user. ``slot`` is the name of the slot that the answer fills; None if it fills none."""
+    """Question to the user. ``slot`` names the slot (value that the user's intent needs) that the answer fills, if any."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
 
 
 class TurnLayer(Layer):
-    """Number of turns of a conversation. It changes in each turn, so it is stored apart from the larger dialogue.
+    """Number of turns of a conversation, stored under its own key in ``agent.state``.
+
+    The number changes in each turn. With its own key, the larger dialogue is not written in each turn.
 
     Attributes:
         count: Number of user requests.
@@ -157,10 +161,10 @@ class TurnLayer(Layer):
 
 
 class ConversationLayer(Layer):
-    """Dialogue with the user, to read and change. A slot is a value that the intent needs.
+    """Dialogue with the user: phase, intent, slots and pending questions. A slot is a value that the intent needs.
 
-    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and the stored data stay
-    unchanged.
+    Methods read and change the dialogue. If the stored dialogue cannot be read, methods that change it raise
+    ``CorruptRecordError``, and the stored data stay unchanged.
 
     Attributes:
         phase: Current phase.
@@ -182,7 +186,10 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge as other layers do, and drop slots and questions over the limits, which could not be read again."""
+        """Merge the changes of another agent into this dialogue, as ``Layer.merge`` does.
+
+        Slots and questions beyond the limits are then dropped, because a stored dialogue over a limit cannot be read.
+        """
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
         self.clarifications = self.clarifications[:MOST_CLARIFICATIONS]
@@ -205,20 +212,24 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Slots that the intent requires, and whose values the user has not confirmed."""
+        """Required slots (values that the user's intent needs) that are empty or not confirmed."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
     def next_question(self) -> str | None:
-        """Next question to the user, or None. Clarifications come first, then the questions of missing slots."""
+        """Next question to the user, or None.
+
+        Questions added with ``ask`` come first, then the questions of required slots that are empty or not confirmed. A slot is
+        a value that the user's intent needs.
+        """
         asked = [*(each.question for each in self.clarifications), *(slot.question for slot in self.missing)]
         return next(filter(None, asked), None)
 
     @property
     def next_request(self) -> str:
-        """Text line that asks the model to put the next question to the user; empty without a question.
+        """Text line that asks the model to put the next question to the user; empty if there is no question.
 
-        An inferred value is included, so that the user can confirm it.
+        If the question is about an inferred value, the line contains the value, so that the user can confirm it.
         """
         question = self.next_question
         asked = None if self.clarifications else next((slot for slot in self.missing if slot.question), None)
@@ -246,10 +257,12 @@ class ConversationLayer(Layer):
             yield escape_line(request, 220)
 
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent, and the agent that serves the intent (None: unchanged).
+        """Set the user's intent, and replace the slots (values that the intent needs) by those of the new intent.
 
-        Slots that the old and the new intent define equally keep their values. The entities of the user's last message fill the
-        new slots with inferred values: in "volume 2 - I want to order it", the value precedes the intent.
+        A slot keeps its value if the old and the new intent define it in the same way. Entities of the user's last message fill
+        slots without a confirmed value, because a user may name a value before the intent: "Volume 2 - I want to order it". The
+        new values are inferred. Pending questions to the user are dropped. If the intent is the same as before, slots and
+        questions stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the current name.
         """
         with self._store.changing(self):
             if intent != self.intent:
@@ -282,7 +295,7 @@ class ConversationLayer(Layer):
             self._put(slot)
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Set the value of a slot, and return the slot. Only a confirmed value satisfies a required slot.
+        """Fill a slot (value that the user's intent needs), and return it. A required slot needs a confirmed value.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -295,7 +308,8 @@ class ConversationLayer(Layer):
     def ask(self, question: str, *, slot: str | None = None) -> None:
         """Append a question to the queue of questions to the user, unless it is in the queue already or the queue is full.
 
-        With ``slot``, the question leaves the queue when the slot gets a confirmed value.
+        ``slot`` is the name of a slot (value that the user's intent needs). With it, the question leaves the queue when the
+        slot gets a confirmed value.
 
         Raises:
             StateError: The slot does not exist.
@@ -322,10 +336,12 @@ class ConversationLayer(Layer):
     def take_message(
         self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool, is_correction: bool
     ) -> None:
-        """Fill slots with the entities of a user's message, move to ``phase`` if allowed, and count the turn if it is new.
+        """Update the dialogue with a message of the user: phase, number of turns, and slots.
+
+        A slot is a value that the user's intent needs. Entities of the message fill slots.
 
         Args:
-            phase: Phase that the message begins.
+            phase: Phase that the message begins. It is ignored if it may not follow the current phase.
             found: Entities in the message.
             message: ``tracking_id`` of the message.
             is_new_turn: Whether the message opens a turn.
@@ -337,23 +353,30 @@ class ConversationLayer(Layer):
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if the phase may follow the current one and no human was given the dialogue."""
+        """Move the conversation to a phase, if the phase may follow the current one; otherwise, do nothing.
+
+        A conversation in the phase ``HANDOFF``, which a human has taken over, stays in this phase.
+        """
         if self.phase is not Phase.HANDOFF and phase in MOVES[self.phase]:
             self.phase = phase
 
     def remove_source(self, message: str) -> None:
-        """Remove the slot values that a user's message contained. ``message`` is the ``tracking_id`` of the message."""
+        """Empty the slots (values that the user's intent needs) whose values came from a message of the user.
+
+        ``message`` is the ``tracking_id`` of the message.
+        """
         if message == self._message:
             self._mentions = ()
         if any(slot.source == message for slot in self.slots.values()):
             self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
 
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
-        """Fill slots with the entities of the user's last message.
+        """Fill slots (values that the user's intent needs) with the entities of the user's last message.
 
-        A value is confirmed if the message answers the question for the slot, and inferred otherwise. If the message names more
-        values of a type than there are slots for the type, none of them is used. A correction replaces the confirmed value of
-        the only slot of its type by an inferred one.
+        A value is confirmed if the message answers the question for the slot; otherwise it is inferred. If the message has more
+        values of an entity type than there are slots for the type, these values are ignored. Confirmed values stay, with one
+        exception: a correction replaces the confirmed value of a slot if no other slot has the same entity type. The new value
+        is inferred.
         """
         taken = set[str]()
         for mention in {(each.type, each.value): each for each in self._mentions}.values():

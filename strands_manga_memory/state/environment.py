@@ -190,7 +190,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the published changes of the session, and the state that its agents share.
+        """Delete the published changes of a session's environment, and the state that the session's agents share.
 
         Returns:
             Number of deleted values.
@@ -205,7 +205,10 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the version of the last published change; None without a change, or if the hot store is unavailable."""
+        """Return the version of the last published change of the environment.
+
+        Return None if there is no change, or if the hot store is unavailable.
+        """
         return self._health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
@@ -229,7 +232,7 @@ logger = logging.getLogger(__name__)
 
 
 class EnvironmentTracker:
-    """Environment of one agent (such as the user's tier and cart), kept up to date.
+    """Tracker that keeps the environment of one agent (such as the user's tier and cart) up to date.
 
     With a source, the source is read again after each published change. Without a source, the environment consists of the
     published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds for a read.
@@ -258,13 +261,16 @@ class EnvironmentTracker:
             self._read(version)
 
     async def refresh(self) -> None:
-        """Load published changes without blocking the event loop. A read that exceeds ``deadline`` ends in the background."""
+        """Load the environment (such as the user's cart) again if a change was published, without blocking the event loop.
+
+        A read that misses its deadline continues in the background.
+        """
         if self._changes is None or (self._changes.is_local and self._new_version() is None):
             return  # without a change, the memory of this process needs no thread
         await self._reading.run()
 
     def _new_version(self) -> bytes | None:
-        """Return the version of the last published change, if its values were not read yet."""
+        """Return the version of the last published change of the environment; None if there is none or its values were read."""
         version = None if self._changes is None else self._changes.version()
         return None if version == self._version else version
 

@@ -35,7 +35,7 @@ class SpokenTurn(BaseModel):
 
 
 class Escalation(BaseModel):
-    """Conversation exported for a human.
+    """Conversation exported for a human who takes it over.
 
     Attributes:
         at: Time of the export, in seconds since 1970.
@@ -50,10 +50,10 @@ class Escalation(BaseModel):
         intent: Intent of the user.
         phase: Phase of the conversation.
         slots: Slots (values that the intent needs), filled and missing.
-        entities: Active entities.
-        state: Lines of the dialogue, the goals and the last request, as the model receives them.
+        entities: Active entities: orders, titles and other things that recent turns named.
+        state: Text lines about the dialogue, the goals and the last request, as the model receives them.
         environment: Data from the shop's systems, such as the user's tier and cart.
-        user: Lines of the environment, as the model receives them.
+        user: Text lines about ``environment``, as the model receives them.
         turns: The last turns, oldest first.
     """
 

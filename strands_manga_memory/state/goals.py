@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Return the newest ``most`` findings, with a new text added unless it is known already."""
+    """Append a finding to the known findings, and return the newest ``most``. A blank or known finding is not appended."""
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -39,7 +39,10 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return the counts with the count of ``pattern`` increased by one. From 20 patterns on, new ones count as ``other``."""
+    """Return a copy of ``counts`` in which the count of a pattern, such as an error text, is increased by one.
+
+    If 20 patterns have counts already, a new pattern is counted as ``other``.
+    """
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
@@ -231,7 +234,7 @@ class GoalArchive(GoalRecord):
 
 
 class GoalsLayer(Layer):
-    """Goals of an agent, to read and change: the active one and the archived ones.
+    """Goals of an agent: the active goal, and the archive of ended goals.
 
     Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
     change them raise ``CorruptRecordError``, and the stored data stay unchanged. ``StateLimits`` limits the size of the goals.
@@ -252,7 +255,7 @@ class GoalsLayer(Layer):
     _warned: bool = False
 
     def goal(self) -> Goal:
-        """Return the active goal.
+        """Return the agent's active goal.
 
         Raises:
             StateError: There is no active goal.
@@ -262,7 +265,7 @@ class GoalsLayer(Layer):
         return self.active
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the goals to the model: the active goal, then the last ended goals."""
+        """Yield the text lines that show the agent's goals to the model: the active goal, then the last ended goals."""
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
@@ -320,8 +323,8 @@ class GoalsLayer(Layer):
         """Add a subtask to the active goal, or replace the subtask with the same id.
 
         Raises:
-            StateError: A value is not allowed, such as an empty text, the dependencies form a cycle or name a missing subtask,
-                or the goal would have over 50 subtasks.
+            StateError: No goal is active, a value is not allowed (such as an empty text), a dependency does not exist, the
+                dependencies form a cycle, or the goal would have more than 50 subtasks.
         """
         with self._changing():
             subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
@@ -341,7 +344,7 @@ class GoalsLayer(Layer):
         return subtask
 
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
-        """Complete a subtask.
+        """Complete a subtask of the active goal.
 
         Raises:
             StateError: The subtask does not exist, is not open, or depends on a subtask that is not completed.
@@ -357,7 +360,7 @@ class GoalsLayer(Layer):
         return ended
 
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
-        """Mark a subtask as failed.
+        """Mark a subtask of the active goal as failed.
 
         Raises:
             StateError: The subtask does not exist, or is completed.
@@ -386,12 +389,13 @@ class GoalsLayer(Layer):
             self.reduce()
 
     def reduce(self) -> None:
-        """Reduce the goals to ``StateLimits.goal_tokens``.
+        """Reduce the stored goals to at most ``StateLimits.goal_tokens`` estimated tokens.
 
-        The oldest archived goals are dropped first, then the context, then the results of subtasks.
+        Parts are dropped in this order, until the goals fit: the oldest archived goals, the background of the active goal
+        (``context``), the results of its subtasks.
 
         Raises:
-            StateError: The texts of the active goal alone exceed the limit.
+            StateError: The remaining texts of the active goal exceed the limit.
         """
         limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
         while self.archive and part_tokens(self) > limit:
@@ -450,5 +454,5 @@ class GoalsLayer(Layer):
 
 
 def part_tokens(part: BaseModel) -> int:
-    """Return the estimated tokens of a value's stored JSON text."""
+    """Return the estimated tokens of the JSON text of a part of the state, such as a goal."""
     return estimate_tokens(part.model_dump_json(exclude_defaults=True))

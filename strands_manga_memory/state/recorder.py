@@ -52,12 +52,12 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Recorder of an agent's messages, tool calls and turns in the agent's state.
+    """Recorder that updates an agent's state from the agent's messages, tool calls and turns, through hooks.
 
     Args:
-        store: Store of the parts of the state.
+        store: Store of the parts of the state, such as the dialogue and the goals.
         task: The task of the current request.
-        session: State that the agents of the session share, or None.
+        session: State that the agents of the session share; None if they share none.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
     """
 
@@ -80,9 +80,10 @@ class Recorder:
         self._goals = store.get(GoalsLayer)
 
     def listen(self, agent: Agent) -> None:
-        """Register the hooks that record messages, tool calls and turns.
+        """Register the hooks that record an agent's messages, tool calls and turns.
 
-        They run after the session manager's hooks that restore, and before its hooks that save.
+        They run after the hooks in which a session manager restores the state, and before the hooks in which it saves the
+        state.
         """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
@@ -265,7 +266,7 @@ class ToolDeadline:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run one tool call within its deadline."""
+        """Run one tool call. If it misses its deadline, stop it and yield an error result."""
         context = with_own_state(context)
         in_background = type(context) is not ExecuteToolContext  # background calls have no deadline
         if in_background or context.tool is None or context.tool.tool_type == _AGENT:

@@ -24,16 +24,17 @@ SHARED_TTL = 86_400.0
 
 
 class BackgroundRead:
-    """Repeated read on a background thread, for which a turn waits until a deadline.
+    """Runner of a repeated read, such as that of the environment, on a background thread.
 
-    A read that misses the deadline ends in the background. The next read begins after its end.
+    The caller of ``run`` waits for the end of the read, at most until a deadline. A read that misses the deadline continues in
+    the background, and the next read begins after its end.
 
     Args:
-        read: Function that reads. It may block.
+        read: Function that reads and keeps the data. It may block.
         name: Name of the read in telemetry.
-        deadline: Seconds that a turn waits.
-        writer: Background threads.
-        key: The read begins after all earlier work of the writer that has the same key.
+        deadline: Seconds that ``run`` waits.
+        writer: Background threads that run the read.
+        key: Key of the read in ``writer``, which runs all work with the same key in order.
     """
 
     def __init__(self, read: Callable[[], None], *, name: str, deadline: float, writer: Writer, key: Hashable) -> None:
@@ -42,7 +43,10 @@ class BackgroundRead:
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Read, and wait for the end of the read until the deadline, without blocking the event loop."""
+        """Run the read on a background thread, and wait for its end, at most until the deadline.
+
+        If an earlier read is still running, wait for its end first. The event loop is not blocked.
+        """
         try:
             async with asyncio.timeout(self._deadline):
                 if self._running is not None and not self._running.done():
@@ -54,7 +58,11 @@ class BackgroundRead:
 
 
 class _SharedLayers(NamedTuple):
-    """State that agents of a session share: stored texts of its layers (parts), its revision, and ids of the writing agents."""
+    """State that the agents of a session share, as stored in the hot store.
+
+    It contains the text of each part of the state (such as the goals), a revision number, and the ids of the agents that wrote
+    the state.
+    """
 
     layers: dict[str, str]
     revision: int
@@ -62,7 +70,7 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """State of a session that its agents share through the hot store.
+    """State (dialogue, entities and goals) that the agents of a session share through the hot store.
 
     An agent reads the shared state before each turn, and merges its changes key by key after the turn. Each agent keeps a copy
     in its ``agent.state``. If the hot store loses the shared state, the next agent stores its copy there. If two agents in two
@@ -74,7 +82,8 @@ class SessionState:
         store: Store of this agent's state.
         codec: Codec of the shared data.
         is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
-            agent ignores the shared state if the conversations of all agents that wrote it are deleted. None: no check.
+            agent ignores the shared state if the session has none of the conversations of the agents that wrote it. None: no
+            check.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 
@@ -158,7 +167,10 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge shared state that is new to this agent. Return False if it belongs to a deleted session."""
+        """Merge the session's shared state into this agent's state, unless the agent has merged this revision already.
+
+        Return False if the shared state is ignored because it belongs to a deleted session; otherwise return True.
+        """
         if shared.revision == self._abandoned:
             return False
         if shared.revision != self._store.revision:

@@ -55,12 +55,15 @@ class StateLimits:
 
 
 class Part(BaseModel):
-    """Immutable value within an agent's state. Unknown fields are kept, because later releases may have added them."""
+    """Immutable value within an agent's state, such as an entity or a subtask.
+
+    Unknown fields are kept, because later releases may have added them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy with some fields changed, without validation."""
+        """Return a copy of this value in which some fields have new values. The new values are not validated."""
         return self.model_copy(update=fields)
 
 
@@ -80,18 +83,18 @@ class Layer(BaseModel):
     _store: StateStore = PrivateAttr()
 
     def bind(self, store: StateStore) -> Self:
-        """Set the store that writes later changes of the layer, and return the layer."""
+        """Set the store that writes later changes of this layer (part of an agent's state), and return the layer."""
         self._store = store
         return self
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields, unknown ones included."""
+        """Return the values of all fields of the layer (part of an agent's state), including fields of later releases."""
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return the JSON text to store, with a format version and without default values.
+        """Return the layer (part of an agent's state) as JSON text, with a format version and without default values.
 
-        A text is faster than a dict, of which Strands copies and checks every nested value at each write and save.
+        A text is stored because Strands would copy and check every nested value of a dict at each write and save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -99,7 +102,7 @@ class Layer(BaseModel):
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Restore a layer from its stored text.
+        """Create a layer (part of an agent's state) from its stored text.
 
         Raises:
             CorruptRecordError: The text is damaged, or was written in another version of the format.
@@ -117,7 +120,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace the values of all fields by ``values``, a result of ``Layer.values()``."""
+        """Replace the values of all fields of the layer by ``values``, an earlier result of ``Layer.values()``."""
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -127,14 +130,14 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the values of another agent's layer into this layer.
+        """Merge the changes that another agent made to the same layer (part of the state, such as the goals).
 
-        Mappings are merged by key, tuples by item, and increases of counts are added. If both agents changed a field of another
-        type, this layer's value stays.
+        Mappings are merged key by key, and tuples item by item. For a count, both agents' increases are added. If both agents
+        changed a field of any other type, the value of this layer stays.
 
         Args:
-            base: Values that both agents had before their changes.
-            other: Current values of the other agent's layer.
+            base: Values of the layer that both agents had before their changes.
+            other: Current values of the layer of the other agent.
         """
         if other != base:
             mine = self.values()
@@ -169,15 +172,19 @@ REVISION = "manga_state.revision"
 
 @dataclass
 class _Entry:
-    """Layer of an agent's state, with its values at earlier times.
+    """Layer (part of an agent's state, such as the goals), with its values at earlier times.
+
+    The earlier values show the changes since then.
 
     Attributes:
-        error: Reason why the stored text cannot be read; empty if it can be read.
-        text: Stored text.
+        layer: The layer with its current values.
+        error: Reason why the layer's text in ``agent.state`` cannot be read; empty if it can be read.
+        text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
-        shared: Values when the layer was last read, shared with the session, or merged with the session's layer.
-        shared_text: Stored text of the session's layer that was last shared or merged, and so can be read.
-        turn_end: Values at the end of the last turn.
+        shared: Values in the state that the session's agents share, at the last exchange with this state. After a read of
+            ``agent.state``, the values read.
+        shared_text: Readable text of the layer in the session's shared state, at the last exchange.
+        turn_end: Values at the end of the last turn. After a read of ``agent.state``, the values read.
     """
 
     layer: Layer
@@ -190,17 +197,17 @@ class _Entry:
 
 
 class StateStore:
-    """Layers (parts of an agent's state, such as the goals) that are stored in ``agent.state`` when they change.
+    """Store of the layers (parts, such as the goals) of an agent's state, which writes changed layers into ``agent.state``.
 
     When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
-    or has another version stays unchanged in ``agent.state``; the layer then begins empty and is not stored.
+    or has another version stays unchanged in ``agent.state``. An empty layer is used in its place, and is not stored.
 
     Args:
-        kinds: Classes of the stored layers.
-        types: Entity types.
-        intents: Slots of each intent, keyed by the intent's name.
-        clock: Monotonic seconds.
-        wall: Seconds since 1970.
+        kinds: Classes of the layers.
+        types: Types of entities, such as ASIN and title.
+        intents: Slots (values that an intent needs) of each intent, keyed by the intent's name.
+        clock: Function that returns monotonic seconds.
+        wall: Function that returns seconds since 1970.
         limits: Limits of the goals and steps.
     """
 
@@ -223,7 +230,10 @@ class StateStore:
         self._entries = {kind: _Entry(kind().bind(self), written=kind().values()) for kind in kinds}
 
     def attach(self, agent: Agent) -> None:
-        """Read the layers of an agent. Changes made before are kept, except those of layers that ``agent.state`` has."""
+        """Connect the store to an agent, and read the layers (parts of the state) from ``agent.state``.
+
+        A layer that ``agent.state`` lacks keeps the changes made before this call.
+        """
         with self.lock:
             self._agent = weakref.ref(agent)
             self.agent_id = agent.agent_id
@@ -240,12 +250,12 @@ class StateStore:
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the layer of the class ``kind``, read again if ``agent.state`` was replaced."""
+        """Return the layer (part of the state) of the class ``kind``. Read all layers first if ``agent.state`` was replaced."""
         self.refresh()
         return self._entries[kind].layer  # type: ignore[return-value]
 
     def refresh(self) -> None:
-        """Read the layers again if ``agent.state`` was replaced."""
+        """Read the layers (parts of the agent's state) again if ``agent.state`` was replaced by another object."""
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
@@ -253,7 +263,9 @@ class StateStore:
 
     @contextmanager
     def changing(self, layer: Layer) -> Iterator[None]:
-        """Hold the lock while a layer is changed, then validate and write the layer. An error undoes the change.
+        """Hold the lock while the ``with`` block changes a layer (part of the state), then validate and write the layer.
+
+        After an error of the block or of the validation, the layer has its earlier values.
 
         Raises:
             CorruptRecordError: The stored layer cannot be read. It stays unchanged.
@@ -275,15 +287,18 @@ class StateStore:
             self.write()
 
     def size(self, layer: Layer) -> int:
-        """Return the number of characters of a layer's stored text."""
+        """Return the number of characters in the stored text of a layer (part of the state); 0 if there is none."""
         return len(str(self._entries[type(layer)].text or ""))
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
+        """Return the reasons why stored layers (parts of the state) cannot be read, keyed by ``Layer.KEY``."""
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self) -> None:
-        """Write the changed layers into ``agent.state``."""
+        """Write the changed layers (parts of the state, such as the goals) into ``agent.state``.
+
+        If ``agent.state`` was replaced since the last read, nothing is written.
+        """
         with self.lock:
             agent = self.agent
             if agent is None or agent.state is not self._state:
@@ -296,7 +311,11 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """If a session manager replaced ``agent.state``, read it, and merge the changes since the last turn into it."""
+        """Take over ``agent.state`` if a session manager has replaced it since the last read.
+
+        The layers (parts of the state) are read from it, and this agent's changes since the end of the last turn are merged
+        into them. Changed layers are then written.
+        """
         with self.lock:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
@@ -310,7 +329,10 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers at the end of a turn. Later changes count as changes between turns."""
+        """Write the changed layers (parts of the state) at the end of a turn, and remember their values.
+
+        The remembered values show later changes, which ``take_over`` merges.
+        """
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -322,14 +344,19 @@ class StateStore:
         return [entry for entry in self._entries.values() if not entry.error]
 
     def has_changed(self) -> bool:
-        """Return whether a layer has changed since it was read, or last exchanged with the session's other agents."""
+        """Return whether the agent's state has changes that the session's other agents lack.
+
+        These are changes since the last exchange with the shared state of the session, or since the last read of
+        ``agent.state``.
+        """
         with self.lock:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return the stored texts and the values of the layers to share with the session, keyed by ``Layer.KEY``.
+        """Return the texts and the values of the layers (parts of the state) to share with the session's agents.
 
-        The texts of ``known``, which the session shares, stay for layers that cannot be read here or there.
+        Both are keyed by ``Layer.KEY``. ``known`` has the texts that the session shares at present. If the text of a layer
+        cannot be read, in ``known`` or in ``agent.state``, the returned text is that of ``known``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -343,12 +370,14 @@ class StateStore:
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the layers that another agent of the session shared. Damaged layers are skipped.
+        """Merge the state that the session's agents share into the layers (parts, such as the goals) of this agent's state.
+
+        Shared layers that are damaged are skipped.
 
         Args:
-            shared: Stored texts of the layers, keyed by ``Layer.KEY``.
-            revision: Revision of the shared layers. If it is below the last merged revision, the shared layers are outdated,
-                and all values of this agent are applied to them.
+            shared: Texts of the shared layers, keyed by ``Layer.KEY``.
+            revision: Revision number of the shared state. If it is below that of the last merge, the shared state is outdated.
+                All values of this agent then count as changes.
         """
         with self.lock:
             for entry in self._readable():
@@ -363,11 +392,12 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the layers of the session, as the base of the next merge.
+        """Remember the state that the session's agents share at present, so that the next merge finds later changes.
 
         Args:
-            shared: Values of the layers that the session now has, keyed by ``Layer.KEY``. Other layers are unchanged.
-            revision: Revision of the session's layers that this agent now has.
+            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. For layers that are not given, the
+                remembered values stay.
+            revision: Revision number of the shared state. It is also stored in ``agent.state``.
         """
         with self.lock:
             for kind, entry in self._entries.items():

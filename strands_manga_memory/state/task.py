@@ -116,7 +116,9 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return a copy of the step after its end, or with the status ``QUEUED``: to be started again after a wait for a human.
+        """Return a copy of the step with the status after its end.
+
+        The status ``QUEUED`` is for a step that starts again after a wait for a human.
 
         Args:
             status: The new status.
@@ -262,7 +264,7 @@ class TaskState:
             return step
 
     def start_step(self, step_id: str) -> TaskStep:
-        """Start a step, or restart a failed step.
+        """Start a step of the task, or restart a step that failed or timed out.
 
         Raises:
             StateError: The step does not exist, or its status does not allow a start.
@@ -271,7 +273,7 @@ class TaskState:
             return self._put(self.step(step_id).started(self._clock()))
 
     def complete_step(self, step_id: str, result: object = None) -> TaskStep:
-        """Complete a step in progress.
+        """Complete a step of the task that is in progress.
 
         Raises:
             StateError: The step does not exist, or is not in progress.
@@ -281,7 +283,7 @@ class TaskState:
             return self._put(self.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
-        """Mark a step as failed or timed out.
+        """Mark a step of the task as failed or timed out.
 
         Raises:
             StateError: The step does not exist, or has ended.
@@ -291,12 +293,15 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, the last first; with a step id ``after``, only later ones.
+        """Undo the completed tool calls of the task, the last call first. ``after`` is a step id: undo only later steps.
 
-        If the undo of a step fails, the step is not marked as rolled back and gets the error. The other steps are still undone.
+        If undoing a step fails, the step gets the error and is not marked as rolled back. The other steps are still undone.
 
         Returns:
-            The updated steps, including those with an error, in the order of the attempts.
+            The updated steps, including those with an error, in the order in which they were undone.
+
+        Raises:
+            StateError: The step ``after`` does not exist.
         """
         with self._lock:
             steps = list(self.steps.values())
@@ -346,7 +351,7 @@ class TaskState:
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of a tool call with the key that ``call_key`` returns."""
+        """Record the start or restart of a tool call as a step of the task. ``key`` is the result of ``call_key``."""
         with self._lock:
             id_, _ = self._calls.get(key, (key, None))
             known = self.steps.get(id_)
@@ -423,7 +428,7 @@ class TaskState:
         return [step for step in self.steps.values() if step.status in statuses]
 
     def step(self, id_: str) -> TaskStep:
-        """Return the step with the given id.
+        """Return the step of the task with the given id.
 
         Raises:
             StateError: The step does not exist.
@@ -434,7 +439,7 @@ class TaskState:
         return self.steps[id_]
 
     def failed(self) -> list[TaskStep]:
-        """Return the steps, except thoughts and validations, that failed or timed out."""
+        """Return the tool calls of the task that failed or timed out."""
         with self._lock:
             return [step for step in self._with_status(*_UNSUCCESSFUL) if step.kind is StepKind.TOOL]
 
