@@ -1,8 +1,8 @@
-"""Dialogue acts of messages, in English and Japanese. An act is a purpose, such as greeting, correction or instruction.
+"""Classification of messages by dialogue act (purpose), such as greeting, correction or instruction. English and Japanese.
 
-The act depends on the words of the message and on the message before it. The patterns come from the language packs and are
-tried in the order of each pack. A standing instruction is an order to the assistant that forbids something, applies every time,
-or concerns the length, tone, language or format of answers.
+The act depends on the words of the message and on the message before it. The patterns of the acts are in the language packs, in
+order of priority. A standing instruction is an order for all later answers of the assistant. It forbids something, applies
+every time, or concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Return a text in the form that the rules read: lower case, ASCII apostrophes, and only head and tail of a long text."""
+    """Normalize a text for the rules of dialogue acts.
+
+    The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only the first 600 and the last 200
+    are kept.
+    """
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
@@ -89,7 +93,10 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _candidates(text: str, role: str) -> Iterator[Rule]:
-    """Yield the rules whose cue words occur in a text, in the order of the language pack. No other rule can match."""
+    """Yield the rules of dialogue acts that may match a text, in the order of the language packs.
+
+    A rule can match only if the text contains one of its cue words. Japanese rules come first.
+    """
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
     words = set(_CUE.findall(text))
@@ -124,7 +131,7 @@ def _small_talk(text: str, role: str) -> DialogueAct | None:
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act of English small talk. None for any other text.
 
-    Small talk consists of common phrases. Thanks and farewells may contain one other word.
+    Small talk consists of common phrases. Thanks and farewells may contain one other word, and farewells by the assistant two.
     """
     if len(text) > _LONGEST:
         return None
@@ -151,7 +158,11 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    """Return the dialogue act of common phrases without a greeting, thanks, a farewell or a question."""
+    """Return the dialogue act of an English message that consists of common phrases other than greetings and thanks.
+
+    The act is an acknowledgement, a farewell or a decision. The result is None if none of these applies, or if the assistant
+    answers a question.
+    """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
         return None  # the answer to a question
@@ -188,7 +199,7 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Remove the clauses of a text in which the speaker asks about themselves."""
+    """Return a text without the clauses in which the speaker asks about themselves, such as "What is my favorite genre?"."""
     if not _QUESTION_CUE.search(text):
         return text
     sentences = _SENTENCE_WITH_END.findall(text)
@@ -220,11 +231,11 @@ _REVOCATIONS = tuple(rule.pattern for rules in _RULES for rule in rules if rule.
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each given message of a user whether it is an instruction that is still active.
+    """Return for each message of a user whether it is a standing instruction that no later message has revoked.
 
-    A later message can revoke one instruction: the instruction that shares the most words and topics with this message, in
-    either language. Of several such instructions, the latest is revoked. A revocation without a topic, such as "forget the
-    rules", revokes the latest instruction.
+    A standing instruction is an order for all later answers. A message can revoke one earlier instruction: the instruction that
+    shares the most words and topics with the message, in either language. Of several such instructions, the latest is revoked.
+    A revocation without a topic, such as "forget the rules", revokes the latest instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -243,7 +254,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms and the topics of an instruction. Instructions in two languages may share a topic."""
+    """Return the terms by which instructions are compared: search terms, and topics, which are the same in all languages."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     topics = {
@@ -256,7 +267,7 @@ _TOPIC_WORD = re.compile(r"[a-z]+")
 
 
 def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message ends a standing instruction."""
+    """Return whether a user's message revokes a standing instruction, an order for all later answers."""
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)
 
@@ -293,18 +304,22 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    A constraint, a decision or an unmatched message becomes a correction if it proposes something else after the assistant
-    refused a wish: "how about eight?" after "there is no table at seven". Otherwise, a decision with a number or a time becomes
-    a constraint, and so does an unmatched message with a number, a time or a name. A constraint that only drops a condition
-    becomes unmatched. If a message worded as a correction only declines an offer, as in "no, just the address", its act is
-    determined from its other words. All other dialogue acts stay the same.
+    The result is ``act``, except in these cases:
+
+    - If the assistant refused a wish, a proposal of something else becomes a correction: "how about eight?" after "there is no
+      table at seven". This applies to constraints, decisions and unmatched messages.
+    - A decision with a number or a time becomes a constraint.
+    - An unmatched message with a number, a time or a name becomes a constraint.
+    - A constraint that only drops a condition becomes unmatched.
+    - If a message worded as a correction only declines an offer, as in "no, just the address", its other words determine the
+      act.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's message before the user's message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user's message answers a question. The message is then a constraint if no rule matches it.
+        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -317,7 +332,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
 
 
 def _only_lets_go(said: str) -> bool:
-    """Return whether a message drops a condition and sets no other condition."""
+    """Return whether a Japanese message drops a condition and sets no other condition."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
@@ -325,7 +340,10 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a decision, or a message without a recognized act, gives a value, such as a number, a time or a name."""
+    """Return whether a message gives a value, such as a number, a time or a name.
+
+    Only decisions and unmatched messages count. In a decision, a name does not count.
+    """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
@@ -352,7 +370,11 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message that is worded as a correction, but whose "no" may only decline an offer."""
+    """Return the dialogue act of a message that is worded as a correction.
+
+    If the message only declines an offer in the message ``before``, its other words determine the act. Otherwise, it is a
+    correction.
+    """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question, refuses = _question(before), EN.replies.refuses.match(said)

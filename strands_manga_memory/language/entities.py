@@ -65,7 +65,7 @@ class Entity:
 
 
 class EntityTypes:
-    """Entity types in order of priority. Of two overlapping candidates, the type with the higher priority wins.
+    """Entity types in order of priority. Of two overlapping matches in a text, the type with the higher priority wins.
 
     Personal data is recognized first. A card, an account or an address is therefore never an entity.
 
@@ -89,7 +89,7 @@ class EntityTypes:
         return name in self._types
 
     def find(self, text: str) -> list[Entity]:
-        """Return the valid entities of a text, in the order of the text."""
+        """Return the entities in a text, such as prices and order numbers, in the order of the text."""
         return list(self._find(text))
 
     def _found(self, text: str) -> tuple[Entity, ...]:
@@ -118,9 +118,9 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of a text that consists of one entity. None if the text is not an entity of the type.
+        """Return the canonical form of the entity in a text, or None if the text is not exactly one entity of the given type.
 
-        The text may contain the label of the type, such as ``order #``.
+        The text may begin with the label of the type, such as ``order #``.
 
         Args:
             name: Name of the entity type.
@@ -195,7 +195,7 @@ _COUNTS = frozenset({"price", "quantity"})
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
     """Return the entities that a user mentions in a message, each once, without entities that the user rejects.
 
-    Code, JSON and URLs in the message give only identifiers, such as an order number, and the URLs themselves.
+    In code, JSON and URLs, only identifiers such as an order number count as mentioned. The URLs themselves are returned, too.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):

@@ -102,7 +102,7 @@ class LanguagePack:
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the patterns of an entry to one regular expression.
+        """Compile the patterns of an entry in the pack's file to one regular expression.
 
         Raises:
             KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does not define.
@@ -110,17 +110,20 @@ class LanguagePack:
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Return the source of a regular expression that matches wherever a pattern of an entry matches."""
+        """Join the patterns of an entry in the pack's file to the source of one regular expression."""
         return "|".join(map(self._expand, entry["any"]))
 
     def entry(self, name: str) -> dict[str, Any] | None:
-        """Return the data of the pattern ``section.name``. None if the pack has no such pattern."""
+        """Return the entry of the pattern ``section.name`` in the pack's file. None if the pack has no such pattern."""
         section, _, pattern = name.partition(".")
         found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
         return found
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the data of every entry with patterns, and a name that identifies the entry in error messages."""
+        """Yield the name and the content of each entry in the pack's file that has patterns.
+
+        The name identifies the entry in error messages, such as ``en.acts[0]``.
+        """
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
@@ -157,7 +160,8 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack of a language, such as ``"en"``.
 
-    The words of the argument ``name`` replace ``{{words.name}}`` in the patterns of the pack.
+    Each keyword argument is a list of words. For example, the words of an argument ``titles`` replace ``{{words.titles}}`` in
+    the patterns of the pack.
     """
     text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
@@ -169,7 +173,7 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Return a function of a text with a cache for texts of at most 400 characters.
+    """Wrap a function that takes a text, and cache its results for texts of at most 400 characters.
 
     The same short texts, such as the facts that every summary must contain, are often passed again.
     """
@@ -187,7 +191,7 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Return one pattern that matches wherever the pattern ``section.name`` of any language matches.
+    """Combine the patterns ``section.name`` of all language packs to one pattern, which matches if one of them matches.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
@@ -200,6 +204,9 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Return a mapping from each word of the groups ``section.name`` in all languages to the first word of its group."""
+    """Map each word in the groups ``section.name`` of all language packs to the first word of its group.
+
+    The words of a group have the same meaning.
+    """
     groups = (group for pack in load_packs() for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

@@ -116,14 +116,14 @@ class PiiRule:
     """Rule for one kind of personal data.
 
     Args:
-        name: Name of the kind, which replaces the data. Lower case letters and underscores.
+        name: Name of the kind of data, in lower case letters and underscores.
         pattern: Pattern of the data in a text whose full-width letters, digits and signs were replaced by half-width
             characters.
         check: Function that validates a match of the pattern. Without a function, every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
             encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
-        unless: Pattern for a context in which a match is not personal data. The pattern is searched in the match in
-            angle brackets, ``<match>``, together with up to 40 characters of the text before and after. Default: none.
+        unless: Pattern for a context in which a match is not personal data. It is searched in the match and up to 40 characters
+            on each side. The match is in angle brackets: ``before<match>after``. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.
@@ -142,7 +142,10 @@ class PiiRule:
             raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
 
     def finds(self, match: re.Match[str]) -> bool:
-        """Return whether a match of the pattern is personal data, by ``check`` and by the text around it."""
+        """Return whether a match of the rule's pattern is personal data.
+
+        The function ``check`` must accept the match, and the pattern ``unless`` must not match the text around it.
+        """
         if self.check is not None and not self.check(match[0]):
             return False
         if self.unless is None:
@@ -209,10 +212,10 @@ def half_width(text: str) -> str:
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
-    """Yield the valid matches of a rule in half-width text.
+    """Yield the parts of a half-width text that are personal data of a rule's kind.
 
-    An invalid candidate may overlap a valid match. In "2024 4111 1111 1111 1111" the card number begins at the second group of
-    digits.
+    If a match of the pattern is invalid, a valid match may begin inside it. In "2024 4111 1111 1111 1111" the card number
+    begins at the second group of digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

@@ -1,7 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A slot is the key of a preference, such as ``genre``. A clause is a preference if its verb expresses one ("I'm tired of ..."),
-or if it evaluates a known value. Statements about others, questions and wishes of the moment are no preferences.
+A slot is the key of a preference, such as ``genre``. A clause states one by its verb ("I'm tired of ..."), or by evaluating a
+known value, such as a genre. Statements about others, questions and wishes of the moment are no preferences.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 
 
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
-    """Return the changes of the stored preferences after a user stated a preference.
+    """Return the stored preferences that change when a user states a preference.
 
     A wanted value is removed from ``dislikes``. A value that is no longer wanted is removed from its slot.
 
     Args:
-        slots: Stored preferences, keyed by slot.
+        slots: Stored preferences, keyed by slot, such as ``genre``.
         said: Preference that the user stated.
 
     Returns:
@@ -189,12 +189,12 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
-    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only the beginning and the end
-    of a text of over 8,000 characters are read.
+    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only the beginning and the end of
+    a text of over 8,000 characters are read.
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two messages before it. If they speak of a gift, a budget in ``texts`` is the gift's.
+        before: Texts of the user's two messages before it. If they mention a gift, a budget in ``texts`` is left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -218,7 +218,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the new budget in "make that 35" if the last text of ``before`` states a budget, else an empty list."""
+    """Return the budget that a sentence such as "make that 35" changes. Empty if the last text of ``before`` has no budget."""
     budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
     if not budget or (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
@@ -251,7 +251,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Parse the preferences in a key and a value, which come from ``collect_preferences`` or from a model's summary."""
+    """Convert a key and a value, from ``collect_preferences`` or a model's summary, to preferences. A value may be a list."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -284,7 +284,7 @@ def _of_sentence(sentence: str) -> list[Preference]:
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause likes or dislikes something in known words, or speaks about another person."""
+    """Return whether a clause contains a known phrase of like or dislike, or speaks about another person."""
     return any(
         pattern.search(clause)
         for pattern in (EN.preferences.likes, EN.preferences.dislikes, EN.preferences.once, JA.preferences.not_said)
@@ -330,7 +330,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a name, place or allergy is quoted, supposed, or a genre ("I live in fantasy")."""
+    """Return whether a found name, place or allergy is no fact, but quoted, supposed, or a genre ("I live in fantasy")."""
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -352,7 +352,7 @@ def _names_a_value(sentence: str) -> bool:
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    """Yield a sentence as a whole: an instruction with the slot ``style``, a preference or fact without a slot."""
+    """Yield a whole sentence as a preference: an instruction has the slot (key) ``style``, other sentences have no slot."""
     is_question = sentence.rstrip().endswith(("?", "？"))
     if is_question or any(
         pattern.search(sentence) for pattern in (_ANAPHORA, JA.preferences.as_one_likes, JA.statements.whether)
@@ -393,7 +393,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 
 
 def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
-    """Convert found values to preferences: one for all wanted values of a slot (such as ``genre``), one per other value."""
+    """Convert found values to preferences. All wanted values of a slot, such as ``genre``, are joined to one preference."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -403,14 +403,14 @@ def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``, because a genre such as "horror" would count as a word of dislike."""
+    """Replace each found value in a text by ``*``, so that a genre such as "horror" does not count as a negative word."""
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return the preferences in an English clause. In a question, only known values are returned."""
+    """Return the preferences in an English clause. In a question, only known values, such as genres, are returned."""
     said = clause.replace("\u2019", "'").strip()
     if EN.preferences.not_said.search(said) or EN.preferences.somebody.search(said):
         return []
@@ -440,7 +440,7 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether an object is a particular item, such as "this volume", or a service of the shop."""
+    """Return whether the object of a verb is a particular item, such as "this volume", or a service of the shop."""
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() and word != "I" for word in thing.split())
     )
@@ -459,7 +459,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the known values of a clause as likes or dislikes, by the sentiment of the other words."""
+    """Return the known values in a clause, such as genres, as likes or dislikes. The sentiment of the other words decides."""
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -478,7 +478,7 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 if a clause without evaluating words states a habit (which counts as a like), -1 if it denies one, else 0."""
+    """Return 1 for a clause that states a habit, which counts as a like, -1 for a denied habit, 0 for any other clause."""
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
     if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
@@ -487,7 +487,7 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences in a Japanese sentence. A value belongs to the first evaluating predicate after the value."""
+    """Return the preferences in a Japanese sentence. The first evaluating predicate after a value shows whether it is liked."""
     found: list[Preference] = []
     parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
@@ -556,10 +556,10 @@ _OF_A_PERSON = _LASTING | {"language", "budget", *_FACTS}
 
 
 class SubjectTracker:
-    """Tracks the person whom a user writes about, from sentence to sentence of a message.
+    """Tracker of the person whom a user writes about, from sentence to sentence of a message.
 
     Args:
-        before: Texts of the user's earlier messages. Only a gift in them still matters, and the person who gets the gift.
+        before: Texts of the user's earlier messages. They are read only for a gift and the person who gets the gift.
     """
 
     def __init__(self, before: Iterable[str] = ()) -> None:
@@ -589,7 +589,7 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference of the kind ``slot`` (such as "genre") in the last read sentence is the user's and lasts.
+        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting preference of the user.
 
         The budget for a gift and the name of a pet are not the user's. A wish just for today does not last.
         """

@@ -50,7 +50,7 @@ def _stem(word: str) -> str:
 
 
 def search_terms(text: str) -> list[str]:
-    """Return the terms by which a text can be found.
+    """Return the search terms of a text.
 
     English terms are the stems of all words except stop words. Japanese terms are single kanji and pairs of characters.
     """
@@ -62,7 +62,7 @@ def search_terms(text: str) -> list[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the terms to search for a question, once each, with Japanese synonyms of its words."""
+    """Return the distinct search terms of a question, including those of Japanese synonyms of its words."""
     found = dict.fromkeys(search_terms(text))
     plain = unicodedata.normalize("NFKC", text[:_READ])
     if not plain.isascii():
@@ -74,11 +74,11 @@ def query_terms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the terms of a question that make a text relevant if they are among its ``evidence_terms``.
+    """Return the terms that express the subject of a question. A text with one of them in its ``evidence_terms`` is relevant.
 
-    Words that are common in requests (such as "recommend" or "again"), single digits, grammatical words and a single kanji that
-    is no noun do not count. If a question about the user or the assistant has no other words, as in "What do I love?", all its
-    words except grammatical words count.
+    Words that are common in requests (such as "recommend" or "again"), grammatical words, single digits, and single kanji that
+    are no nouns are left out. A question about the user or the assistant, such as "What do I love?", may have no other words.
+    All its words except grammatical words then count.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -99,10 +99,11 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that can make the text relevant to a question.
+    """Return the terms of a text that are compared with the ``content_terms`` of a question.
 
-    Katakana words give groups of three characters instead of pairs: カード and ハードカバー share a pair but no group of three.
-    Pairs of a hiragana and another character are left out, because they usually cross the border of two words.
+    They differ from ``search_terms`` in Japanese. Katakana words give groups of three characters instead of pairs, because
+    カード and ハードカバー share a pair but no group of three. Pairs of a hiragana and another character are left out, because
+    they usually cross the border of two words.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -224,8 +225,8 @@ def excerpt_for_query(
         most: Largest number of tokens of the result.
         count: Function that counts the tokens of a text.
         known: Function that returns True for passages to omit. Default: none.
-        records: Whether each line is a record with named fields. The names of the fields are not searched.
-        follows: Whether a passage may be quoted because it follows a relevant passage. Without effect for records.
+        records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The names are not searched.
+        follows: Whether a passage may be quoted because it follows a relevant passage. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
     starts = _record_starts(parts) if records else range(len(parts))
@@ -251,14 +252,15 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Remove field names from records in plain text. They are the same in all records, and so distinguish none."""
+    """Remove field names, such as ``title:``, from a text. All its lines have them, so they do not help a search."""
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages that fit the terms ``asked``, the best first. If none fits, all positions in order.
+    """Return the positions of the passages that are relevant to the terms ``asked``, the best first.
 
-    The score of a passage includes the score of the passage before it, multiplied by ``context``.
+    A passage is relevant if it contains a term, or if ``context`` is above 0 and the passage before it does. ``context`` is the
+    share of that passage's score that is added to its own. If no passage contains a term, all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -278,13 +280,17 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 
 def _lead(record: str) -> str:
-    """Return the first two fields of a record, or an empty text if these fields are long."""
+    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90``. Empty if they have over 80 characters."""
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Return the chosen passages, one record per line. If a record's beginning is not chosen, its first fields are added."""
+    """Join the chosen passages of a text whose lines have named fields, such as ``title: Uzumaki, price: 19.90``.
+
+    Each line of the result comes from one line of the text. If the beginning of a line is not chosen, its first fields are
+    added.
+    """
     lines: list[str] = []
     before = -1
     for at in chosen:
@@ -372,7 +378,7 @@ class LexicalIndex(Generic[_Name]):
         self._database.execute("INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",))
 
     def __len__(self) -> int:
-        """Return the number of texts."""
+        """Return the number of texts in the index."""
         return len(self._rows)
 
     def __del__(self) -> None:
@@ -381,7 +387,10 @@ class LexicalIndex(Generic[_Name]):
             self._database.close()
 
     def put(self, texts: Iterable[tuple[_Name, str, str]]) -> None:
-        """Add or replace texts, each given as its name, the text and the text of its neighbors."""
+        """Add texts to the index, or replace the texts with the same names.
+
+        Each text is a tuple of its name, the text itself, and the text of its neighbors, such as the turns before and after it.
+        """
         with self._lock:
             self._database.execute("BEGIN")
             for name, own, near in texts:
@@ -395,7 +404,7 @@ class LexicalIndex(Generic[_Name]):
             self._database.execute("COMMIT")
 
     def remove(self, names: Iterable[_Name]) -> None:
-        """Remove the texts with these names."""
+        """Remove the texts with the given names from the index."""
         with self._lock:
             self._database.execute("BEGIN")
             for name in names:
@@ -416,9 +425,9 @@ class LexicalIndex(Generic[_Name]):
         self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Return the similarity of each text that shares a term with a question, keyed by name, the best text first.
+        """Search the index, and return the similarity of each text that shares a term with the query, keyed by name.
 
-        The similarity of the best text is 1, and all are above 0.
+        The best text comes first. Its similarity is 1, and all are above 0.
 
         Args:
             query: Question to search for.
@@ -437,7 +446,10 @@ class LexicalIndex(Generic[_Name]):
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
     def _rarest(self, asked: Iterable[str]) -> list[str]:
-        """Return the rarest of the terms ``asked`` that are indexed, as many as one search may use, the rarest first."""
+        """Return the terms in ``asked`` that one search uses, the rarest first.
+
+        Terms that no text contains are left out, and so are the most frequent terms beyond the limits of a search.
+        """
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
         chosen: list[str] = []
         postings = 0
@@ -450,6 +462,6 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of a text's terms that another text contains. 1 if the first text has no terms."""
+    """Return the share of the search terms of ``text`` that ``source`` contains, from 0 to 1. 1 if ``text`` has no terms."""
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0

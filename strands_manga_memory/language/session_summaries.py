@@ -72,7 +72,7 @@ class Summarizer(Protocol):
     """
 
     def __call__(self, prompt: Prompt) -> str | Draft | Awaitable[str | Draft]:
-        """Return a summary of ``prompt.source``."""
+        """Return a summary of the conversation in ``prompt.source``."""
         ...
 
 
@@ -116,10 +116,10 @@ Line = tuple[str, str]
 
 
 class SessionSummarizer(Protocol):
-    """Function that summarizes a conversation."""
+    """Protocol of a function that summarizes the messages of an ended session."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary whose text has at most ``max_tokens`` tokens. Errors of any type may be raised."""
+        """Return a summary of a conversation. Its text has at most ``max_tokens`` tokens. Errors of any type may be raised."""
         ...
 
 
@@ -177,7 +177,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _quoting(requests: Sequence[str], answer: str) -> str:
-    """Return one or two requests and an answer, which may be empty, as sentences in the language of the requests."""
+    """Return sentences that quote one or two requests and the answer, if any, in the language of the requests."""
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
         asked = "".join(f"「{each}」、また" for each in first)
@@ -187,7 +187,7 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 
 
 def _telling_sentence(answer: str) -> str:
-    """Return the first sentence of an answer that is more than "Sorry." or "Yes."."""
+    """Return the first informative sentence of an answer, not just "Sorry." or "Yes.". Without one, return the whole answer."""
     sentences = [each.strip() for each in split_sentences(answer)]
     return next((each for each in sentences if len(each.split()) > 2 or len(each) > 12), answer)
 
@@ -201,7 +201,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Check whether a summary can be used (see ``verify_draft``), and truncate its text.
+    """Return a summary with its text truncated to ``max_tokens``, or raise an error if the summary cannot be used.
 
     Args:
         summary: Summary to check.
@@ -230,7 +230,10 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 topics of a conversation: quoted titles, names and katakana words, or else known genres and formats."""
+    """Return up to 5 topics of a conversation, the most frequent first.
+
+    Topics are quoted titles, names and katakana words. If there are none, known genres and formats are returned.
+    """
     counts: Counter[str] = Counter()
     for text in map(head_and_tail, texts):
         found = [title.strip() for title in _QUOTED.findall(text)]
@@ -258,7 +261,10 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment towards the assistant, below 0 if negative. Tastes and questions about a thing count as 0."""
+    """Return the sentiment of a sentence towards the assistant: above 0 if positive, below 0 if negative, else 0.
+
+    Preferences, such as "I hate horror", and questions about a thing count as 0.
+    """
     score = sentiment_score(sentence)
     if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
         return 0
@@ -270,7 +276,7 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the latest questions of the user that were not answered, and requests whose answer was postponed. At most 5."""
+    """Return up to 5 questions and requests of the user that have no answer or a postponed answer, the latest last."""
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
@@ -352,7 +358,7 @@ class ModelSessionSummarizer:
         self._most = max_characters
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return the model's summary that lacks the fewest required facts.
+        """Request a summary from the model up to three times, and return the one that lacks the fewest required facts.
 
         Raises:
             SessionSummaryError: No answer of the model can be used.
@@ -484,7 +490,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether ``text``, which is indexed as ``said``, contains all values of a fact and most of its words."""
+    """Return whether ``text``, also given as ``said``, contains all values of a fact (such as prices) and most of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -492,7 +498,10 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 
 
 def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens: int) -> SessionSummary:
-    """Add missing facts, preferences and open questions to a summary. Facts are added only if they fit."""
+    """Return a summary with the facts, preferences and open questions of the conversation added that it lacks.
+
+    Facts are added to the text only if the text then has at most ``max_tokens`` tokens.
+    """
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
         longer = f"{text.rstrip(' .。')}. {slot.text}"
@@ -562,10 +571,10 @@ class Transcript:
         tenant: Name of the tenant, or None.
         session_id: Id of the session.
         agent_id: Id of the agent.
-        mark: Text that distinguishes the conversation from others with the same ids.
+        mark: Text that distinguishes the conversation from others with the same ids, such as a deleted one.
         utterances: Texts of the messages, in order.
         turns: Number of turns (user requests).
-        covered: Number of messages, including messages without text.
+        covered: Number of messages of the conversation, including messages without text.
         revisions: Number of replacements of messages, such as redactions.
         ended_at: Time of the last message, in seconds since 1970.
     """
@@ -583,5 +592,5 @@ class Transcript:
 
     @property
     def lines(self) -> list[Line]:
-        """Role and text of each message."""
+        """Role and text of each message in the transcript."""
         return [(utterance.role, utterance.text) for utterance in self.utterances]

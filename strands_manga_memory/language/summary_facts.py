@@ -80,10 +80,10 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Protocol for extractors of facts from messages. They may be slow, because they run in the background."""
+    """Protocol for extractors of facts from messages. An extractor may be slow, because it runs in the background."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return facts in the order of their messages. The ``source`` of a fact must be the ``tracking_id`` of its message."""
+        """Return the facts in messages, in their order. The ``source`` of a fact must be the ``tracking_id`` of its message."""
         ...
 
 
@@ -116,19 +116,21 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the last value of each entity type in a text, keyed by type and unit. Only quantities have a unit."""
+    """Return the last entity of each type and unit in a text, keyed by type and unit. Only quantities have a unit."""
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {(one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one for one in compared}
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Apply the corrections among the facts and return all facts, with the corrected values in their texts.
+    """Replace outdated values in facts by the values of later corrections, and return all facts.
 
-    The value in a correction replaces an earlier value of the same type and unit. Both values must be identifiers, like order
-    numbers, or have a unit, or come from messages that follow each other. Of several earlier facts, the one with most words in
-    common is changed, and of these the latest. A fact more than 6 facts before the correction is only changed if the texts of
-    both share a word (for an identifier) or two words (for another value). A correction gets the ids of the messages that it
-    corrects.
+    A correction is a fact of the kind ``CORRECTION``. Its value replaces an earlier value of the same entity type and unit. One
+    of these conditions must be met: the values are identifiers, such as order numbers; the values have a unit; both values come
+    from messages that follow each other.
+
+    Of several earlier facts, the one that shares the most words with the correction is changed, and of these the latest. A fact
+    more than 6 positions before the correction must share words with it: one for an identifier, two for another value. The
+    correction gets the ids of the messages that it corrects.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -155,12 +157,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
 
 def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
-    """Return the position and the value of a fact before ``at`` with a value of ``kind``, or ``at`` and None.
+    """Return position and value of the fact that the correction at position ``at`` replaces, or ``at`` and None.
 
-    ``kind`` is an entity type and a unit. Of several facts, the one that shares most words with the fact at ``at`` is returned,
-    and of these the latest. Questions, and facts of the same message or of the assistant, are ignored. A fact more than 6 facts
-    before ``at`` must share a word (for an identifier) or two words. A value that is no identifier and has no unit must be in
-    the message before.
+    ``kind`` is the entity type and the unit of the value. ``apply_corrections`` explains the choice. Questions, facts of the
+    same message and facts of the assistant are ignored.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -187,7 +187,10 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether no other fact comes from a message between those of the facts at the indexes ``before`` and ``at``."""
+    """Return whether two facts, at the positions ``before`` and ``at``, come from messages of the user that follow each other.
+
+    Messages without facts do not count.
+    """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
@@ -386,7 +389,10 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that no later fact replaces. Facts before position ``since`` do not replace each other."""
+    """Return the facts that no later fact contains or replaces, in their order.
+
+    Facts before position ``since`` were compared in an earlier call. They are compared only with later facts.
+    """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
     later: dict[str, set[int]] = {}  # word to the later facts that hold it

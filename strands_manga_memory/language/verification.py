@@ -150,7 +150,7 @@ def verify_draft(
 
 
 def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
-    """Return the entities of a text that its source does not contain."""
+    """Return the invented entities of a summary, such as prices that the summarized conversation does not contain."""
     return [entity for entity in text.entities if not source.mentions_value(entity.type, entity.value, entity.text)]
 
 
