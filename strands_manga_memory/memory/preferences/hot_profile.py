@@ -66,13 +66,13 @@ class ProfileState:
     Attributes:
         epoch: Number that each erasure of the user increments.
         version: Version of the record. Each write changes the version.
-        exists: Whether there is an active record. A tombstone is not an active record.
+        exists: Whether there is an active record. A tombstone (mark of an erasure) is not an active record.
         is_erased: Whether the tombstone of an erasure replaces the record.
         context: Context for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in the order of their times.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known token of the user's preference log in the table. Each change of the log writes a new token.
-        removed: Token that is new after each removal of data. A context that was read under an earlier token must not be used.
+        removed: Token that each removal of data changes. A context that was read under an earlier token must not be used.
     """
 
     epoch: int = 0
@@ -87,7 +87,7 @@ class ProfileState:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of the recent statements, keyed by subject such as ``genre``, the latest last."""
+        """Values of the preferences that the user stated recently, keyed by subject such as ``genre``, the latest last."""
         return _values(fold(recent(self.statements, self.removals)))
 
     @property
@@ -103,7 +103,7 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create a state from stored ``content``. Damaged data raises KeyError, TypeError or ValueError."""
+        """Create the state of a user's record from its ``content``. Damaged data raises KeyError, TypeError or ValueError."""
         return cls(
             context=None if content["context"] is None else AgentContext.of(content["context"]),
             statements=tuple(map(Statement.of, content["statements"])),
@@ -131,7 +131,7 @@ class HotProfile:
         self.name = cache_name(owner)
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the stored record, or None, in one round trip. ``touch`` renews its expiry.
+        """Return the user's stored record in the hot tier, or None, in one round trip. ``touch`` renews the record's expiry.
 
         Raises:
             StoreError: The hot tier is unavailable.
@@ -139,7 +139,7 @@ class HotProfile:
         return self._hot.load(self.name, [_STATE], touch=touch)
 
     def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState:
-        """Change the record by compare-and-set and return its new state.
+        """Change the user's record in the hot tier by compare-and-set, and return its new state.
 
         Args:
             change: Function from the current state to the next state. If it returns None, nothing changes and the result is an
@@ -189,9 +189,9 @@ class HotProfile:
         If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            statements: New statements. Live agents add them to their context.
-            removals: Deletions of preferences and retractions of messages. They also delete statements that are older than
-                the removal but that another device writes later.
+            statements: New statements (preferences from messages). Live agents add them to their context.
+            removals: Deletions of preferences and retractions of messages. Older statements are deleted even if another device
+                writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether other data was removed. After any removal, agents must not use an ``AgentContext`` read before.
@@ -220,13 +220,20 @@ class HotProfile:
         self._publish(changed, _FIRST_WAIT, time.monotonic() + TTL)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the record by a tombstone for ``ttl`` seconds and return its epoch, incremented by each erasure."""
+        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds, and return its epoch.
+
+        The epoch is a number that each erasure increments.
+        """
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Cached memories
 
     def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories, or None, and (epoch, version) of the active record, or None. Needs one round trip."""
+        """Return the cached memories of the user, and the epoch and version of their record, in one round trip.
+
+        The memories are None if they are not cached. Epoch and version are None if there is no active record. Both are None if
+        the hot tier is unavailable or the data is damaged.
+        """
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
@@ -236,7 +243,11 @@ class HotProfile:
         return None, None
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories if the record has not changed since ``load_memories`` returned ``seen``. Return whether it did so."""
+        """Cache memories if the user's record has not changed since it was read. Return whether they were cached.
+
+        ``seen`` is the epoch and version from ``load_memories``. Memories over 512 KiB, or with unreadable records, are not
+        cached.
+        """
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
@@ -250,7 +261,10 @@ class HotProfile:
             return False
 
     def rules_out_erasure(self) -> bool:
-        """Return whether the hot tier proves that the user was not erased recently. False: unknown. Needs one round trip."""
+        """Return True if the hot tier proves that the user was not erased recently, and False if this is unknown.
+
+        The call needs one round trip.
+        """
         if not self._hot.survives_process:
             return False
         try:
@@ -288,7 +302,7 @@ class HotProfile:
             )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Decode a stored record.
+        """Decode a user's stored record. Without a record, the result is an empty state.
 
         Raises:
             CorruptRecordError: The record is damaged.
@@ -376,7 +390,10 @@ class ProfileCache:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of the preferences in ``stated``, which replace those in ``context``. The latest comes last."""
+        """Values of the preferences that were stated since session start, keyed by subject such as ``genre``, the latest last.
+
+        They replace the values in ``context``.
+        """
         return _values(self.stated)
 
     @property
@@ -394,8 +411,8 @@ class ProfileCache:
 
         Args:
             read: Function that reads the user's context from the memories. It is called again after removals.
-            changed: Function that is called after changes by other processes. ``is_removal=True`` means that memories were
-                removed.
+            changed: Function to call after another process changed the memories. Its argument ``is_removal`` is True if
+                memories were removed.
         """
         self._read_context, self._memories_changed = read, changed
         self._adopt(self._look(touch=True))
@@ -439,7 +456,7 @@ class ProfileCache:
             self._log.apply_later(PreferenceChange(statements=kept))
 
     def remove(self, removal: Removal) -> None:
-        """Stop showing removed preferences. The next ``refresh`` reads a new context."""
+        """Hide the preferences that a deletion or retraction removes. The next ``refresh`` reads a new context."""
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
             self._unsaved = list(valid(self._unsaved, [removal]))
@@ -467,12 +484,15 @@ class ProfileCache:
         return None if loaded is None else self._profile.state_of(loaded[0])
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the user's record, updated from the table, or None if the hot tier fails. ``touch`` renews its expiry."""
+        """Return the user's record, or None if the hot tier fails. ``touch`` renews its expiry.
+
+        If processes with another hot tier may have changed the memory table, the record is first updated from the table.
+        """
         state = self._read(touch=touch)
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record. If the preference log in the table has another revision, first update the record."""
+        """Return the user's record. It is first updated if the preference log in the table has changed since then."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state
@@ -496,10 +516,10 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context in the user's record. If it is missing or older than its TTL, read a new context.
+        """Use the context (text about the user) in the user's record. If it is missing or older than its TTL, read a new one.
 
-        The new context is stored unless the record changed during the read. ``state`` is None if the hot tier is unavailable.
-        Nothing is stored then.
+        The new context is stored, unless the record changed during the read. ``state`` is None if the hot tier is unavailable.
+        The new context is then not stored.
         """
         found = state or ProfileState()
         context = found.context
@@ -526,7 +546,7 @@ class ProfileCache:
             self._take(stored, context)
 
     def _save(self) -> None:
-        """Write statements to the hot tier that are not stored there yet."""
+        """Write the preferences that the hot tier does not have yet to the hot tier."""
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:

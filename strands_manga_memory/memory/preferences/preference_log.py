@@ -1,4 +1,4 @@
-"""Log of a user's statements of preferences in the memory table. Preference records are derived from the log."""
+"""Log of the preferences that a user stated, in the memory table. The records of current preferences are derived from it."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ class StoredRemovals:
 
     @property
     def all(self) -> tuple[Removal, ...]:
-        """Removals of all deleted preferences and retracted messages."""
+        """Deletions of preferences and retractions of messages, the latest 200, in the order of their times."""
         retracted = [Removal(at, message=id_[len(RETRACTED) :]) for id_, at in self.notes.items() if id_.startswith(RETRACTED)]
         return latest_removals([*self.preferences, *retracted])
 
 
 class PreferenceLog:
-    """Stored statements of a user's preferences, and the records with the resulting values.
+    """Log of a user's statements (preferences in messages), and the records with the resulting values.
 
-    Each change is one transaction. The log contains all statements in messages of the user. Each subject, such as
-    ``genre``, also has a record with the value that results from its statements in the order of their times, not of their
-    writes. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
-    ``publish`` is a function that reports changes to live agents.
+    Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
+    statements. They count in the order of the times of their messages, not of the writes. A value that the application sets by
+    ``UserMemoryStore.prefer`` is stored in the record, not in the log. ``publish`` is a function that reports changes to live
+    agents.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class PreferenceLog:
         return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the statements that may be stored, and the record of the last erasure of all the user's data, or None.
+        """Return the preferences that may be stored, and the marker of the user's last erasure, or None without an erasure.
 
-        Excluded are statements of deleted preferences, of retracted messages, and from before the erasure.
+        Excluded are deleted preferences, preferences of retracted messages, and preferences from before the erasure.
         """
         logged, _, erased = self._read(statements)
         return logged.admit(statements), erased
@@ -151,9 +151,10 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Apply a change in the background. If the table is unavailable, retry after ``wait`` seconds, then less often.
+        """Apply a change of preferences in the background.
 
-        A retraction is published only when the table has it. ``apply`` publishes it before, too.
+        If the table is unavailable, the change is tried again after ``wait`` seconds, then less often. Retractions are
+        published after the table has stored them, while ``apply`` also publishes them before.
         """
         writer = shared_writer(None, self._partition.table)
 
@@ -169,9 +170,10 @@ class PreferenceLog:
         writer.submit(("preferences", self._partition.owner), attempt)
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
-        """Replace and publish the revision of the log after a change of other memories, so that live agents notice it.
+        """Write and publish a new revision of the preference log after a change of other memories.
 
-        The call works on an encrypted log without its key. The arguments are passed to ``HotProfile.publish``.
+        The revision is a token by which live agents notice the change. The call works on an encrypted log without its key. The
+        arguments are passed to ``HotProfile.publish``.
         """
         revision = uuid.uuid4().hex
 
@@ -185,7 +187,10 @@ class PreferenceLog:
         self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record that a memory was deleted at ``at``, so that finalizing an earlier session does not create it again."""
+        """Record that a memory derived from sessions was deleted at the time ``at``.
+
+        Finalizing an earlier session then does not create the memory again. Memories of other types are ignored.
+        """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             self._partition.table.put(self._note(forgotten_id(memory_id), at))
 
@@ -197,9 +202,10 @@ class PreferenceLog:
         return found.get(keys[0]), found.get(keys[1])
 
     def _attempt(self, change: PreferenceChange) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
-        """Write a change in one transaction if the log has not changed meanwhile. Return None after a conflict.
+        """Write a change of preferences in one transaction. Return None if the log changed meanwhile.
 
-        Otherwise, return the changed records and the log's revisions before and after, or None if there is nothing to write.
+        Otherwise, return the changed records, and the revisions of the log before and after the write. If there is nothing to
+        write, the revisions are None.
         """
         table, owner = self._partition.table, self._partition.owner
         logged, item, erased = self._read(change.statements)
@@ -222,7 +228,10 @@ class PreferenceLog:
         return (changed, revisions) if table.transact(writes) else None
 
     def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Read the log, with the retractions of the messages of ``statements``. Return it, its item and the erasure marker."""
+        """Read the preference log, and the retractions of the messages of ``statements``.
+
+        Return the log, the table item that contains it, and the marker of the user's last erasure. Item and marker may be None.
+        """
         owner = self._partition.owner
         changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
         notes = {(owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
@@ -237,7 +246,7 @@ class PreferenceLog:
         statements: Sequence[Statement],
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records to write, keyed by id, so that they agree with the log. None means a deletion."""
+        """Return the preference records to write after a change of the log, keyed by id. None means a record to delete."""
         now = self._partition.clock()
         known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
         records = {id_: record for id_, record in known.items() if id_ != change.dropped}
@@ -257,7 +266,10 @@ class PreferenceLog:
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
     ) -> MemoryRecord:
-        """Return the record for the value of a subject: ``known`` if it has the value, or a new or changed record."""
+        """Return the preference record of a subject, such as ``genre``, with its current value.
+
+        This is ``known`` if it has the value already, or else a new or changed record.
+        """
         has_slot = not slot.startswith("~")
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
             return known
@@ -282,7 +294,7 @@ class PreferenceLog:
         return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
 
     def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return a statement with the value that ``UserMemoryStore.prefer`` set. None if all values come from messages."""
+        """Return the value that ``UserMemoryStore.prefer`` set in a record, as a statement. None if it set no value."""
         slot, value = slot_and_value(record)
         given = record.metadata.get(SET)
         if isinstance(given, dict):
@@ -300,7 +312,10 @@ class PreferenceLog:
         return salt.statement_id(value) if slot.startswith("~") else salt.preference_id(slot)
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Return the stored preferences, keyed by id: each as an item and as a record, which is None if it is unreadable."""
+        """Return the user's stored preferences, keyed by id. Each is a table item and the decoded record.
+
+        The record is None if it is unreadable.
+        """
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self._partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
         for item in self._partition.table.query(owner.partition, first=first, last=last):
@@ -334,7 +349,7 @@ class PreferenceLog:
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a stored log. An erasure changes the revision, too."""
+    """Return the revision of a preference log, a token that changes with the log and with an erasure of the user."""
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
@@ -358,7 +373,10 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return ``known`` with the values that ``UserMemoryStore.prefer`` set in ``new``, or ``new`` if ``known`` is None."""
+    """Return the preference ``known`` with the value that the application has set in ``new``.
+
+    If ``known`` is None, return ``new``.
+    """
     if known is None:
         return new
     metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
@@ -371,7 +389,7 @@ def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    """Return subject and value of a preference. Without a subject, the value is the whole text."""
+    """Return subject and value of a preference record. Without a subject, return an empty text and the whole content."""
     key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
@@ -379,6 +397,6 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each value in the text ``value``, which may list several, to the id of the message that last stated it."""
+    """Map each of the values listed in ``value`` to the id of the message that stated it last."""
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}

@@ -74,7 +74,7 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Signal as a statement of a preference. The id of the signal replaces an unknown message id."""
+        """Preference of the signal as a statement. If the message id is unknown, the id of the signal is used."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
@@ -83,7 +83,7 @@ class PreferenceSink(Protocol):
     """Protocol of a receiver of preference signals. It gets the signals of a user in order, each at least once."""
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Accept a signal. If the method raises an exception, the outbox sends the signal again later."""
+        """Receive a signal, a stated preference or a retraction. After an exception, the signal is sent again later."""
 
 
 class CallablePreferenceSink:
@@ -93,7 +93,7 @@ class CallablePreferenceSink:
         self._function = function
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Call the function with the signal."""
+        """Pass a preference signal to the function of this sink."""
         self._function(signal)
 
 
@@ -189,7 +189,10 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Create empty queues, for a new object or in a forked child. Signals not yet stored belong to the parent process."""
+        """Create empty queues of signals in a new outbox or in a forked child.
+
+        Signals that were not yet stored at the fork belong to the parent process.
+        """
         self._lock = threading.Lock()
         self._unstored: dict[Owner, deque[Sequence[PreferenceSignal] | Removal]] = {}
         self._waits: dict[Owner, float] = {}
@@ -231,7 +234,7 @@ class PreferenceOutbox:
 
     @property
     def has_unstored(self) -> bool:
-        """Whether the table does not have all new signals and deletions of signals yet."""
+        """Whether new signals, or deletions of signals, still wait to be written to the table."""
         return bool(self._unstored)
 
     def drop(self, owner: Owner, removal: Removal) -> None:
@@ -259,7 +262,10 @@ class PreferenceOutbox:
         self._writer.submit(("spool", owner), lambda: self._run(owner))
 
     def _run(self, owner: Owner, *, is_retry: bool = False) -> None:
-        """Store and send a user's signals. After a failure, a retry is planned; until then, new signals are only stored."""
+        """Store a user's new signals and send all stored signals.
+
+        After a failure, a retry is scheduled. Until the retry, new signals are stored but not sent.
+        """
         is_planned = owner in self._waits and not is_retry
         try:
             self._store_unstored(owner)
@@ -335,7 +341,7 @@ class PreferenceOutbox:
                 self._table.put(self._item(owner, id_, kept), when=Condition(equals={"memory_id": id_}))
 
     def _entries(self, owner: Owner) -> Iterator[tuple[str, list[PreferenceSignal]]]:
-        """Yield the id and the signals of each stored item, in order."""
+        """Yield the id and the signals of each item in the table with pending signals of a user, in the order of storage."""
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
             id_ = str(item["memory_id"])
             with trusted(place_of(owner, id_)):
@@ -400,5 +406,5 @@ class PreferenceOutbox:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition that lists a user while the user has pending signals."""
+    """Return the partition key under which the table lists a user with pending signals (preferences to send)."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"

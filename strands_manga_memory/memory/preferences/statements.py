@@ -50,7 +50,10 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject of the statement, such as ``genre``. Without a subject, it is a key derived from the text."""
+        """Subject of the stated preference, such as ``genre``. It is ``dislikes`` for an unwanted value.
+
+        Without a subject, it is a key derived from the text.
+        """
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
@@ -91,7 +94,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference or retraction of a message. Matching statements up to its time no longer count.
+    """Deletion of a preference or retraction of a message. Statements that it matches no longer count unless they are later.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
@@ -190,12 +193,12 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the statements that no removal deletes."""
+    """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
     return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
 
 
 def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest 30 statements that no removal deletes, in the order of their times."""
+    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
     return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
 
 
@@ -259,11 +262,11 @@ class LoggedChanges:
     retractions: tuple[Removal, ...] = ()
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the statements that may be stored: those that no deletion, retraction or erasure makes void."""
+        """Return the stated preferences that may be stored: those that no deletion, retraction or erasure deletes."""
         return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the stored statements and deletions after a change, or None if the change has no effect."""
+        """Return the log (stored statements and deletions) after a change, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         is_changed = statements != self.statements
@@ -276,7 +279,7 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 200 different removals in the order of their times."""
+    """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
     return tuple(sorted(dict.fromkeys(removals), key=lambda each: each.at)[-_MOST_REMOVALS:])
 
 
