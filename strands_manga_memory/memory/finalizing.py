@@ -122,12 +122,12 @@ class MemoryKeeper:
     hot: HotStore | None = None
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store the memories of a conversation and return its summary.
+        """Store the memories of an ended conversation (summary, preferences and messages), and return its summary.
 
-        The result is None if the conversation has no messages to summarize and no earlier summary, or if the user was erased
-        meanwhile. After an erasure, nothing more is stored. A failed call can be repeated. If the conversation has more or
-        redacted messages since the last call, its summary is replaced. A conversation that is created again after a deletion
-        or expiry has a summary of its own.
+        Return None if there is no message to summarize and no earlier summary, or if the user was erased meanwhile. After an
+        erasure, nothing more is stored. A failed call can be repeated. A later call replaces the summary if the conversation
+        has more messages or if messages were redacted. A conversation that is created again after a deletion or expiry has a
+        summary of its own.
         """
         user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
         partition, erased = user.partition, user.erased
@@ -163,9 +163,9 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, partition.erased(), log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return ``known`` with the values ``fields``, or a new memory with these values if ``known`` is None.
+        """Return a changed copy of the memory ``known``, or a new memory if ``known`` is None.
 
-        The creation time and the access count of ``known`` stay.
+        ``fields`` are the changed values. The creation time and the access count of ``known`` stay.
         """
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or MemoryRecord(
@@ -182,7 +182,7 @@ class MemoryKeeper:
         """Create missing weekly and monthly summaries of a user, and update outdated ones.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
-        ago. Sessions from before the deletion of a weekly or monthly summary are left out.
+        ago. If such a summary was deleted, sessions from before the deletion are left out.
         """
         sessions = sorted((record for record in records.values() if record.type == MemoryType.SUMMARY), key=ended_at)
         now = self.clock()
@@ -320,7 +320,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Memories of a user during one run of the finalizer. If they are erased during the run, nothing more is stored."""
+    """Access to one user's memories while a conversation is finalized. After an erasure of the user, nothing more is stored."""
 
     partition: UserPartition
     log: PreferenceLog
@@ -328,16 +328,17 @@ class _FinalizedUser:
     removals: StoredRemovals
 
     def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
-        """Replace a memory by the result of ``change``, and return the memory that is then stored.
+        """Change a memory by the function ``change``, and return the memory that is stored afterwards.
 
-        Return None if there is none, if the memory is unreadable, or if the user's memories were erased during the run.
+        ``change`` gets the stored memory or None. The result is None if no memory is stored afterwards, if the memory is
+        unreadable, or if the user's memories were erased during the run.
         """
         with skip_unreadable():
             return self.partition.update(id_, change, guard=self.erased)
         return None
 
     def deleted_at(self, memory_id: str) -> float:
-        """Return the time when a memory was deleted, or 0."""
+        """Return the time when a memory was deleted, in seconds since 1970. 0 if no deletion is recorded."""
         return self.removals.notes.get(forgotten_id(memory_id), 0.0)
 
 
@@ -346,8 +347,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
     Args:
         transcript: Transcript of the session.
-        by_model: Preferences that a model found. If empty, rules extract the preferences. A preference belongs to the latest
-            message of the user that contains the words of the preference. Without such a message, it is left out.
+        by_model: Preferences that a model found, by key. If empty, rules extract the preferences. Each preference is assigned
+            to the latest message of the user with its words, and left out if there is none.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -377,15 +378,16 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the summary id of a conversation, which never changes. Ids sort by the start of the session."""
+    """Return the id of a conversation's summary. It never changes. Ids sort by the creation times of the conversations."""
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return one text for each turn, with the words of the user and the assistant, without turns of small talk.
+    """Return the texts of a session's turns. Each text has the words of the user and the assistant.
 
-    A turn in which the user corrects an earlier turn is in the same text, so that no outdated value is recalled alone. The
-    corrected turn is the last one with a number that the user repeats, or else the turn before.
+    Turns of small talk are left out. If the user corrects an earlier turn, both turns share one text, so that no outdated value
+    is recalled alone. The corrected turn is the last one with a number that the user repeats, or else the turn before. If
+    the shared text would exceed 2,000 characters, the turns have separate texts.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -408,7 +410,7 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return each topic of at least 3 sessions in the last 30 days, mapped to the ids and end times of its sessions."""
+    """Return the topics of at least 3 sessions in the last 30 days, each with the ids and end times of its sessions."""
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -429,9 +431,9 @@ def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
 
 
 def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:
-    """Return the messages after the time ``after``.
+    """Return a transcript without messages up to the time ``after`` and without removed turns.
 
-    Turns with a retracted message, or with a message that states a preference deleted later, are left out.
+    A turn is removed if one of its messages was retracted or states a preference that was deleted later.
     """
 
     def is_removed(each: Utterance) -> bool:

@@ -49,7 +49,7 @@ class AgentContext:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AgentContext:
-        """Convert the stored form to a context. Damaged data raises KeyError, TypeError or ValueError."""
+        """Create a text about a user from its stored form. Damaged data raises KeyError, TypeError or ValueError."""
         if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
             raise TypeError("preferences and history must be texts")
         changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
@@ -58,7 +58,7 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history in one text, or a sentence that there is no history."""
+        """Preferences and history of the user in one text, or a sentence that there is no history."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
@@ -70,12 +70,17 @@ def agent_context(
     worth: Callable[[MemoryRecord], float],
     max_tokens: int,
 ) -> AgentContext:
-    """Render memories as a text of at most ``max_tokens``.
+    """Render memories as a text about their user.
 
     The text begins with all preferences: the 10 best in full, the others as short ``key=value``. Then come the open questions
-    of the last 7 days, up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries. A
-    preference in the memories overrides the value of the same subject in ``profile``. ``worth`` returns the score of a
-    preference.
+    of the last 7 days, up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries.
+
+    Args:
+        records: Memories of the user.
+        now: Current time, in seconds since 1970.
+        profile: Further values, keyed by subject such as ``genre``. A preference of the same subject overrides a value.
+        worth: Function that returns the score of a preference. The best preferences have the highest scores.
+        max_tokens: Most tokens of the text.
     """
     known = list(records)
     preferences = [record for record in known if record.type == MemoryType.PREFERENCE]
@@ -174,7 +179,7 @@ _LATEST = 253_402_300_799.0
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts of a memory, such as its full and its short form, that a request to the model may contain."""
+    """Return the texts in which a memory may appear in a request to the model, such as its full and its short form."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -212,9 +217,9 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Return the title, which is the first line, and the next lines that fit into ``most`` tokens.
+    """Return the first line (a title) and as many next lines as fit into ``most`` tokens, as one text.
 
-    The last line may be truncated. The result is empty if no other line fits.
+    The last line may be truncated. The result is empty if only the title fits.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -232,7 +237,7 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Return the title and the last lines that fit into ``most`` tokens, or an empty text if no line fits."""
+    """Return the title and the last of the lines, as many as fit into ``most`` tokens. Empty if no line fits."""
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

@@ -37,12 +37,12 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
 class MemoryReader:
-    """Reader of a user's memories that also searches them and records recalls.
+    """Reader of one user's memories, for agent contexts, searches and recalls. It records the recalls.
 
-    A session start reads the memories for the agent's context into a snapshot. Recent facts and messages, which only searches
-    need, are then read in the background. Both reads are limited, so their cost does not grow with the number of memories. If
-    no memory in the snapshot has enough words of a query, the search also reads older memories from the table. A recall reads
-    the latest and the most important memories, and all memories if its filters leave too few of these.
+    A session start reads the memories for the agent's context into a snapshot, a copy in the process. Recent facts and
+    messages, which only searches need, are then read in the background. Both reads are limited, so their cost does not grow
+    with the number of memories. If the snapshot does not answer a query, a search also reads older memories from the table. A
+    recall reads the latest and the most important memories. If its filters leave too few of these, it reads all memories.
     """
 
     def __init__(
@@ -76,31 +76,34 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the memories at a session start, unless they were just read for the text in the system prompt."""
+        """Read the user's memories at session start, unless they were just read to render the system prompt."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def drop_snapshot(self) -> None:
-        """Discard this process's copy of the memories after another process changed them. Its next use reads them again."""
+        """Discard the copy of the user's memories in this process after another process changed them.
+
+        The next use reads the memories again.
+        """
         with self._lock:
             self._snapshot = None
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Put a changed memory into the snapshot, or remove the memory if ``record`` is None."""
+        """Put a changed memory into the snapshot (the copy in this process), or remove it if ``record`` is None."""
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories in the snapshot: those read at session start and those added since."""
+        """Return the memories that this process has read at session start or added since, with personal data decrypted."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def search(self, query: str, limit: int | None) -> list[Hit]:
         """Return the memories and passages of messages that are most similar to ``query``.
 
-        If ``query`` is a message of a request, the blocks that this package added to it are ignored.
+        Texts that this package adds to requests are removed from the query.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -110,7 +113,7 @@ class MemoryReader:
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Render the text about the user in at most ``max_tokens``."""
+        """Return the text about the user for an agent, rendered from memories, with at most ``max_tokens`` tokens."""
         snapshot, now = self._current(), self._clock()
         worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
         records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
@@ -129,7 +132,8 @@ class MemoryReader:
     ) -> list[MemoryRecord]:
         """Read from the table the memories that meet the conditions ``wanted``, the best matches for ``query`` first.
 
-        With a type, only memories of this type are read; with None, those of all types except ``DERIVED``.
+        If ``type_`` is None, all types are read except ``DERIVED``: stored messages, open questions, and weekly and monthly
+        summaries.
         """
         if limit is not None:
             positive("limit", limit)
@@ -151,7 +155,10 @@ class MemoryReader:
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries in a weekly or monthly summary, keyed by id. A missing summary is ``"expired"``."""
+        """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
+
+        A session summary that no longer exists is ``"expired"``.
+        """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
         return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
@@ -167,7 +174,10 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the memories from the hot tier, or else from the table, and cache them in the hot tier later."""
+        """Read the user's memories from the hot tier, or else from the table, into this process.
+
+        Memories from the table are cached in the hot tier after the background read of recent memories.
+        """
         hot = self._cached
         cached, seen = (None, None) if hot is None else hot.load_memories()
         if cached is not None:
@@ -183,12 +193,12 @@ class MemoryReader:
         self._take(loaded, keep)
 
     def _take(self, loaded: PartitionContent, then: Callable[[PartitionContent], None] | None) -> None:
-        """Replace the snapshot and read the user's profile.
+        """Replace the snapshot (the copy of the memories in this process), and read the user's profile.
 
         Args:
             loaded: Memories for the snapshot.
-            then: Function to call with the memories that only searches need, after they were read in the background. None
-                means that ``loaded`` contains them.
+            then: Function to call with the memories that only searches need, after they were read in the background. None means
+                that ``loaded`` contains them.
         """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
@@ -207,10 +217,9 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories that were read into this process, and older ones if none of these answers the query.
+        """Search the memories in this process. If no result answers the query, search older memories, too.
 
-        A memory answers a query if it has all content words of the query, or three of them. If vectors are used, any result
-        answers.
+        A result answers the query if it has all content words of the query, or three of them. With vectors, any result answers.
         """
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
@@ -230,7 +239,11 @@ class MemoryReader:
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
     def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
-        """Add older memories to the snapshot: those with a word of the query, or the most important of ``types``."""
+        """Add older memories to the snapshot, the copy of the memories in this process.
+
+        These are memories with a word of the query. Without a query, they are the most important memories of ``types``.
+        Preferences that were not read yet may be added, too.
+        """
         older = self.older.find(
             query,
             types,
@@ -242,14 +255,20 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Return the future of the background read of recent memories, started if needed. None means that no read is needed."""
+        """Return the future of the background read of recent memories. None means that no read is needed.
+
+        The read is started if it does not run yet.
+        """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
                 self._recent = self._writer.submit(self._partition.owner, self._read_recent)
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot. It includes the memories that only searches need, unless the table is unavailable or slow."""
+        """Return the snapshot of the user's memories, with the recent memories that only searches need.
+
+        The call waits up to 5 seconds for their background read. If the table is unavailable or slower, they are missing.
+        """
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
@@ -292,9 +311,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Add recorded recalls to the access counts of their memories at the time ``due``, in monotonic seconds.
+        """Schedule the update of access counts by recorded recalls, at the time ``due`` in monotonic seconds.
 
-        If the process exits earlier or the table is unavailable, the recalls are added after a later recall.
+        If the process exits earlier or the table is unavailable, the recalls are counted after a later recall.
         """
 
         def fold() -> None:

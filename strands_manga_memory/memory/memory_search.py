@@ -60,9 +60,9 @@ class MemoryQuery:
             monthly summaries. Summaries of single sessions are included.
         min_importance: Least importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If the memory has a list, one element must be equal.
-        since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was last
-            updated is used.
-        until: Exclusive upper bound of the time that ``since`` limits.
+        since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a session,
+            it is the time of the last update.
+        until: End of the period that begins at ``since``. Memories of this time or later are left out.
 
     Raises:
         ValueError: A value is out of range.
@@ -84,7 +84,7 @@ class MemoryQuery:
                 raise ValueError(f"{name} must be seconds since 1970, or None, got {at!r:.80}")
 
     def has(self, record: MemoryRecord, now: float) -> bool:
-        """Return whether a memory meets the conditions and has not expired."""
+        """Return whether a memory meets the conditions of this query and has not expired."""
         if record.expired(now) or record.importance < self.min_importance:
             return False
         if record.type in DERIVED if self.types is None else record.type not in self.types:
@@ -128,7 +128,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the result for a Strands ``MemoryEntry``, which a model sees."""
+        """Metadata of the search result, such as the type of the memory, for a Strands ``MemoryEntry`` that a model sees."""
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
@@ -188,7 +188,7 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add a memory, or replace the memory with the same id."""
+        """Add a memory to the snapshot of the user's memories, or replace the memory with the same id."""
         with self._lock:
             self.remove(record.memory_id)
             self.records[record.memory_id] = record
@@ -217,7 +217,7 @@ class Snapshot:
                 self._index.remove(names)
 
     def used(self, ids: Iterable[str], now: float) -> None:
-        """Record that memories were recalled at the time ``now``."""
+        """Count a recall of memories at the time ``now``, for their ranking in this process."""
         with self._lock:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
@@ -234,10 +234,10 @@ class Snapshot:
         wanted: MemoryQuery | None = None,
         matching: bool = False,
     ) -> list[Hit]:
-        """Return memories, best first.
+        """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
         With a query, each passage of a session's messages is a separate result. With ``matching``, a result must share a word
-        with the query in its text or topics. If vectors are used, a positive similarity is enough.
+        with the query in its text or topics. If texts are compared by vectors, a positive similarity is required instead.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -257,9 +257,9 @@ class Snapshot:
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether one of the hits has all content words of the query, or at least three of them.
+        """Return whether a search result has all content words of the query, or at least three of them.
 
-        If vectors are used, any hit is enough. A query without content words is always answered.
+        If texts are compared by vectors, any result is enough. The result is True for a query without content words.
         """
         if self._embed is not None:
             return bool(hits)
@@ -273,7 +273,7 @@ class Snapshot:
         return score(self.counted(record), now=now, half_life=half_life, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether the text with the key ``name`` has a word in ``asked``. None (in a search by vectors) means true."""
+        """Return whether the text with the key ``name`` has a term in ``asked``. True if ``asked`` is None (vector search)."""
         return asked is None or not asked.isdisjoint(self._texts[name].terms)
 
     def _similar(self, query: str) -> dict[str, float]:
@@ -300,7 +300,10 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the searched texts of a memory, keyed by name: its content, or the passages of a session's messages."""
+    """Return the texts of a memory that a search compares with its query, keyed by name.
+
+    A memory has one text, its content. Stored messages of a session have one text for each passage.
+    """
     if record.type != MemoryType.EPISODE:
         topics = " ".join(map(str, record.listed("topics")))
         return {record.memory_id: _Text(record.content, topics, record)}

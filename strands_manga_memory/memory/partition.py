@@ -71,7 +71,7 @@ class UserSalt:
         self._salt: bytes | None = None
 
     def preference_id(self, key: str) -> str:
-        """Return the id of the preference ``key``.
+        """Return the memory id of the preference with the key ``key``, such as ``genre``.
 
         Raises:
             ConflictError: The user's memories are being erased.
@@ -87,14 +87,17 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the id of a preference that has no subject such as ``genre``. Raises the errors of ``preference_id``."""
+        """Return the memory id of a preference that has no key such as ``genre``, derived from its text.
+
+        Raises the errors of ``preference_id``.
+        """
         plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
             return content_id(MemoryType.PREFERENCE, plain)
         return self.preference_id(f"~{plain}")
 
     def _made(self, codec: Codec) -> bytes:
-        """Create and return the salt. Of two concurrent writers, both get the salt that was stored first."""
+        """Create, store and return the user's salt for ids. Of two concurrent writers, both get the salt stored first."""
         sealed = codec.encode(os.urandom(32), self._place)
         self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
         there = self._read(codec)
@@ -266,10 +269,10 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
 
     def load_latest(self, type_: str | None) -> PartitionContent:
-        """Read the latest memories for a recall, of the type ``type_``, or of most types if it is None.
+        """Read the latest memories of one type or of several types, for a recall.
 
-        None leaves out messages, open questions and weekly summaries. At most 216 records are read, in four requests. Raises
-        the errors of ``load``.
+        If ``type_`` is None, all types are read except stored messages, open questions and weekly summaries. At most 216
+        records are read, in four requests. Raises the errors of ``load``.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
         latest = marks.latest
@@ -283,11 +286,14 @@ class UserPartition:
         return loaded
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with these ids, and all preferences if wanted. Raises the errors of ``load``."""
+        """Read the memories with these ids, and all preferences if ``with_preferences``. Raises the errors of ``load``."""
         return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
 
     def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True) -> PartitionContent:
-        """Read ranges and single records. ``are_all`` is false if ``ids`` are the latest of more facts and feedback."""
+        """Read the memories in ranges of sort keys and the memories with the given ids.
+
+        ``are_all`` is False if ``ids`` are the latest facts and feedback and the table may have older ones.
+        """
         loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
         groups = [(list(items.values()), not are_all)]
@@ -324,7 +330,10 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Skip an unreadable record and add its id to ``unreadable``. A missing encryption key is still raised."""
+        """Skip an unreadable record in a ``with`` block, and add its id to ``unreadable``.
+
+        A missing encryption key still raises ``KeyMissingError``.
+        """
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
             try:
@@ -394,15 +403,19 @@ class UserPartition:
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
-        """Return the ids of all memories of a type, including expired ones, or those with another prefix that ``#`` follows."""
+        """Return the ids of all records whose id begins with ``prefix`` and ``#``, such as the memories of one type.
+
+        Expired records are included.
+        """
         first, last = type_range(prefix)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary ``name``, which is an encoded session id or a digest of the summary's text.
+        """Return the id of the summary with the name ``name``: an encoded session id or a digest of the summary's text.
 
-        The first call makes an id from the current time. Later calls return this id, and extend its storage to ``expires_at``.
+        The first call makes an id from the current time and stores it until ``expires_at``. Later calls return the stored id,
+        and store it until the new ``expires_at``.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -413,7 +426,7 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Put facts or feedback first in the list of the latest ones. Searches read the listed memories."""
+        """Put facts or feedback at the front of the stored list of the latest ones. Searches read the listed memories."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -474,7 +487,7 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> UseCounts:
-        """Return number and last time of the recalls that are not in the access counts yet, keyed by memory id."""
+        """Return the recalls that are not in the access counts yet: their number and last time, keyed by memory id."""
         return self._ledger()[1]
 
     def fold(self) -> int:
@@ -542,13 +555,16 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a transaction condition that fails if the user's erasure marker is no longer ``erased`` (None: no marker)."""
+    """Return a transaction check that fails if the user was erased after ``erased`` was read.
+
+    ``erased`` is the marker of the user's last erasure, or None if there was none.
+    """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 
 
 def unchanged(item: Item | None) -> Condition:
-    """Return the condition that a record has the version that was read as ``item``, or is still missing if it is None."""
+    """Return the condition that a stored record is the same as when ``item`` was read. None means that no record existed."""
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 

@@ -51,7 +51,7 @@ class PiiPolicy:
         return f"PiiPolicy(actions={ {rule.name: rule.action for rule in self._rules} })"
 
     def applied(self, text: str, *, place: str = "") -> str:
-        """Return a text with its personal data replaced or encrypted.
+        """Return a text with its personal data replaced by names such as ``[card]``, or encrypted.
 
         Args:
             text: Text to store.
@@ -71,7 +71,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Apply the policy to all texts in a value, keys of dicts included. ``place`` is the storage key of the user."""
+        """Return a value with the policy for personal data applied to all its texts, including the keys of dicts.
+
+        ``place`` is the storage key of the user.
+        """
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
@@ -112,7 +115,7 @@ class PiiFilter:
     place: str
 
     def text(self, text: str) -> str:
-        """Truncate a text and apply the policy for personal data.
+        """Return a text as it may be stored: at most 4,000 characters, with the policy for personal data applied.
 
         Raises:
             PersonalDataError: The policy refuses the text.

@@ -112,7 +112,12 @@ class Learner:
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}
 
     def ask(self, model: Model, messages: Mapping[str, tuple[Sequence[str], float]]) -> None:
-        """Extract preferences in the background from messages: their texts and times (seconds since 1970), keyed by id."""
+        """Ask the model, in the background, for the preferences in messages of the user.
+
+        Args:
+            model: Model to ask.
+            messages: Texts and time (seconds since 1970) of each message, keyed by message id.
+        """
         with self._lock:
             first = not self._waiting
             self._waiting.update(messages)
@@ -120,7 +125,7 @@ class Learner:
             self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
 
     def drop(self, message_id: str) -> None:
-        """Do not ask the model about an edited or redacted message, if the message still waits."""
+        """Remove an edited or redacted message from the messages that wait for the extraction by the model."""
         with self._lock:
             self._waiting.pop(message_id, None)
 
@@ -177,7 +182,8 @@ class UserContext(Plugin):
 
     The preferences known at session start are a block of the system prompt that stays the same during the session. The history
     of earlier sessions and the preferences stated later come before the user's text, in the user's message that began the turn.
-    These preferences override the block in the system prompt. The stored history contains none of these texts.
+    Preferences stated later override the block in the system prompt. None of these texts is in the stored history of the
+    conversation.
 
     Args:
         store: Store of the user's memories.
@@ -335,7 +341,7 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Stop showing the preferences of a message from the next model call on. The memory table does not change."""
+        """Hide the preferences of a message from the agent, from the next model call on. The memory table does not change."""
         self._hide(message_id, self._clock())
         self._memories_changed(is_removal=True)
 
@@ -375,9 +381,9 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load changes of the user's memories by other processes. After the deadline, the model call continues without them.
+        """Load changes of the user's memories by other processes, before a model call.
 
-        ``context`` is returned unchanged.
+        After 0.25 seconds, the model call continues without them. ``context`` is returned unchanged.
         """
         # In the queue after this turn's own extractions, so that the turn's model calls include them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
@@ -392,9 +398,9 @@ class UserContext(Plugin):
         return with_section(context, render_section("user_memory", lines)) if lines else context
 
     def _found_for(self, context: InvokeModelContext) -> list[str]:
-        """Return the search results of the current turn.
+        """Return the memories found for the current turn, as lines for a request to the model.
 
-        The search runs before the turn's first request. Its later requests get the same results.
+        The search runs before the first request of the turn. Later requests of the turn contain the same lines.
         """
         found, self._found = self._found, []
         turn = opening_id(context.agent.messages)
@@ -452,7 +458,7 @@ class UserContext(Plugin):
         return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _history(self) -> list[str]:
-        """Return the lines about earlier sessions and about preferences stated since session start."""
+        """Return the lines of a request about earlier sessions and about preferences stated since session start."""
         cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED

@@ -49,7 +49,7 @@ class Profile:
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a profile. Return it with the names of fields dropped because of their type."""
+    """Convert an object or a mapping to a profile. Also return the names of fields dropped because of their type."""
     names = [field.name for field in fields(Profile)]
     found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}
@@ -211,7 +211,11 @@ class ProfileReader:
         self._reads: dict[Owner, Future[Profile | None]] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user. If the source fails or is too late, return an earlier read's late answer, or None."""
+        """Return the profile of a user, or None if the user has no profile.
+
+        If the source fails or misses the deadline, the late answer of an earlier read is returned, or None without such an
+        answer.
+        """
         owner = Owner(user_id, tenant)
         earlier = self._reads.get(owner)
         try:

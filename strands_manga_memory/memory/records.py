@@ -57,7 +57,7 @@ DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, Memo
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return an importance if it is from 0 to 1. The error message has ``name``, the name of the argument.
+    """Return ``value`` as a float if it is an importance, from 0 to 1. ``name`` is the argument's name for the error message.
 
     Raises:
         ValueError: ``value`` is out of range or not a number.
@@ -169,7 +169,7 @@ class MemoryRecord:
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return the list ``name`` of the metadata, or an empty list if there is none."""
+        """Return the metadata value with the name ``name`` if it is a list, or else an empty list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -210,7 +210,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Records store them, and reading a record of other ids fails."""
+        """User id and tenant as the application passed them. Each record has them, so that others' records are rejected."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -316,10 +316,11 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes in their stored form.
+    """Return attributes in the form in which the table stores them.
 
-    With a codec, all are encoded by it in one attribute ``sealed``. Without a codec they are unchanged, but values that
-    DynamoDB rejects, such as NaN, are packed without encryption. ``place`` is the storage key of the record.
+    A codec encodes all of them in one attribute ``sealed``. Without a codec they are unchanged if DynamoDB accepts all values.
+    Values such as NaN are not accepted. The attributes are then encoded without encryption. ``place`` is the storage key of the
+    record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -327,7 +328,10 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return a stored item's attributes, decoded if ``sealed_unless_plain`` encoded them under the storage key ``place``."""
+    """Return the attributes of a stored item, decoded if they are encoded in its attribute ``sealed``.
+
+    ``place`` is the storage key of the record. It must be the key with which they were encoded.
+    """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
     if codec is not None:
@@ -428,7 +432,7 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Add a recorded recall to the counts of its memories.
+    """Add a recorded recall to ``counts``, which maps memory ids to number and last time of recalls.
 
     Raises:
         ValueError: The entry is invalid.
@@ -452,7 +456,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Log an unreadable record instead of raising. A missing encryption key still raises ``KeyMissingError``."""
+    """Log the error of an unreadable record in a ``with`` block instead of raising it.
+
+    A missing encryption key still raises ``KeyMissingError``.
+    """
     try:
         yield
     except KeyMissingError:

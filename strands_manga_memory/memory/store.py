@@ -300,9 +300,9 @@ class UserMemoryStore(MemoryStore):
     ) -> list[MemoryRecord]:
         """Read unexpired memories from the table. Memories that are similar to ``query``, important or recent come first.
 
-        The latest, the most important and the matching memories are compared. All memories are read only if ``limit`` is None,
-        or if the filters leave too few of these. The recall is recorded in the background. The returned ``access_count`` and
-        ``accessed_at`` do not include it.
+        Usually, only the latest, the most important and the matching memories are read. All memories are read if ``limit`` is
+        None, if the filters leave too few memories, or if ``query`` is compared by vectors. The recall is recorded in the
+        background. The returned ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. Default: all types except ``DERIVED``: stored messages, open questions, and weekly and
@@ -311,9 +311,9 @@ class UserMemoryStore(MemoryStore):
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
-            since: Earliest end of the memory's session, in seconds since 1970. Without a session, the time when the memory was
-                last learned is used.
-            until: Exclusive upper bound of the same time.
+            since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a
+                session, it is the time when the memory was last learned.
+            until: End of the period that begins at ``since``. Memories of this time or later are left out.
 
         Raises:
             ValueError: An argument is out of range.
@@ -395,7 +395,10 @@ class UserMemoryStore(MemoryStore):
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries in a weekly or monthly summary, keyed by id, with ``"expired"`` for each missing one."""
+        """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
+
+        A session summary that no longer exists is ``"expired"``.
+        """
         return self._reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
@@ -419,8 +422,8 @@ class UserMemoryStore(MemoryStore):
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
 
-        The search covers the memories in this process. If they do not answer the query, up to 64 older memories that have its
-        words are read from the table into this process.
+        The search covers the memories that this process has read. If none of them answers the query, up to 64 older memories
+        with words of the query are read from the table and searched, too.
         """
         return self._reader.search(query, limit)
 
@@ -522,6 +525,9 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject that a preference key means: ``genre`` for ``favorite genres``. A key ``Genre`` keeps its case."""
+    """Return the subject of a preference key, such as ``genre`` for ``favorite genres``.
+
+    A key that differs from its subject only in case or spaces is returned unchanged, such as ``Genre``.
+    """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

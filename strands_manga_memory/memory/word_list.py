@@ -44,7 +44,7 @@ class WordList:
     words: list[str] = field(default_factory=list)
 
     def add(self, ids: Iterable[str], importances: Iterable[float], words: Iterable[str]) -> None:
-        """Add memories that are older than the listed ones."""
+        """Add memories to the list. They must be older than the memories in the list."""
         self.ids.extend(map(str, ids))
         self.importances.extend(map(float, importances))
         self.words.extend(map(str, words))
@@ -52,7 +52,7 @@ class WordList:
             raise ValueError("each memory must have an importance and words")
 
     def find(self, terms: Iterable[str]) -> list[str]:
-        """Return the ids of the memories with one of the terms. Those with more and rarer terms come first."""
+        """Return the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
         scores: dict[str, float] = {}
         for word in sorted({f" {_checksum(term)} " for term in terms}):
             found = [id_ for id_, words in zip(self.ids, self.words, strict=True) if word in words]
@@ -70,8 +70,8 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
-    read the list and the memories that it names. The list is made again earlier if it is older than ``since``. It is deleted
-    when a memory is deleted, or gets other words, or is stored with an old date.
+    read the list and the memories that it names. The list is made again earlier if it is older than the argument ``since`` of
+    ``find``. It is deleted when a memory is deleted, or gets other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -84,14 +84,15 @@ class OlderMemories:
     ) -> PartitionContent:
         """Return up to 64 memories that have a word of the query or, without a query, the most important of some types.
 
-        All preferences are added if the call makes the list, or if ``known`` has the most that a session start reads.
+        If the call makes the word list, all preferences are added. If the list exists, they are added only if
+        ``with_preferences`` is True and ``known`` has at least 40 preferences. A session start reads no more than 40.
 
         Args:
             query: Text to search for, or None.
             types: Types of the most important memories.
             since: Time from which on the caller has read all memories, in seconds since 1970.
             known: Ids of the memories that the caller has read. They are left out.
-            with_preferences: Whether preferences may be added.
+            with_preferences: Whether preferences may be added if the list exists.
         """
         words, oldest = self._list or self._read(), max(since, self._partition.clock() - _SECONDS)
         loaded = None
@@ -108,11 +109,11 @@ class OlderMemories:
         return loaded
 
     def forget(self) -> None:
-        """Forget the list that was read, so that the next search reads the stored one."""
+        """Discard the word list in this process, so that the next search reads the stored list."""
         self._list = None
 
     def delete_list(self) -> None:
-        """Delete the stored list after a change that it does not show."""
+        """Delete the stored word list after a change of the memories that is not in the list."""
         self._list = None
         owner = self._partition.owner
         stored = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[])
@@ -138,10 +139,11 @@ class OlderMemories:
         return None if missing else found
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, and return them and the list of their words. If it would exceed 2.8 MB, it lacks the oldest.
+        """Read all memories, and return them with a new list of their words.
 
-        The list is also stored, unless the user's memories change or are erased meanwhile, or the store fails. The record
-        ``CHANGES`` shows this: each change of memories writes the record, and an erasure deletes it before the memories.
+        The list has at most 2.8 MB. Beyond that, the oldest memories are missing in it. The list is also stored, unless the
+        user's memories change or are erased meanwhile, or the store fails. The record ``CHANGES`` shows such a change: each
+        change of memories writes the record, and an erasure deletes it before the memories.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
