@@ -319,7 +319,8 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
         answer: Text of the assistant's message before the user's message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint.
+        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint, unless it is a
+            question.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:

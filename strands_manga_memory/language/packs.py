@@ -98,7 +98,7 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Compile and return the rules of a table (one of ``TABLES``), in the order of the file. Empty without such a table."""
+        """Compile and return the rules of a table in the pack's file, such as ``acts``, in order. Empty if there are none."""
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:

@@ -374,7 +374,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a statement denies a name or home, or mentions it as past."""
+    """Return whether a clause denies the found name, home or allergy, or mentions it as past ("I no longer live in ...")."""
     start, end = value
     return (
         EN.statements.not_before.search(statement[:start]) is not None

@@ -251,7 +251,7 @@ def _is_no_topic(name: str) -> bool:
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
-    """Return the sentiment of a user's texts, as their words show it.
+    """Return the sentiment of a user's texts, judged by the words in them.
 
     The last text counts twice. A taste, such as "I hate horror", does not count.
     """
@@ -435,7 +435,7 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2
 ) -> SessionSummary:
-    """Summarize a session, with rules if the summarizer hangs or fails in each of its attempts.
+    """Summarize a session. If the summarizer hangs or fails in all attempts, rules write the summary.
 
     A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Preferences, decisions and open
     questions that the summary lacks are added in plain words if they fit.
