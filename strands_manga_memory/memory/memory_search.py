@@ -259,7 +259,7 @@ class Snapshot:
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether a search result has all content words of the query, or at least three of them.
 
-        If texts are compared by vectors, any result is enough. The result is True for a query without content words.
+        If texts are compared by vectors, any result is enough. True is also returned for a query without content words.
         """
         if self._embed is not None:
             return bool(hits)

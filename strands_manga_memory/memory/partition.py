@@ -1,7 +1,7 @@
-"""Memories of one user in the memory table, read in ranges and changed by compare-and-set.
+"""Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-Erasing a user deletes all their data and leaves a marker. Writes can be made to fail if the marker changed meanwhile. A recall
-of memories is first recorded in an item of its own, and later added to the access counts of the memories.
+Erasing a user deletes all their data and leaves a marker of the erasure. A write can require that the marker has not changed. A
+recall of memories is first recorded in an item of its own, and later added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -446,7 +446,7 @@ class UserPartition:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
         If there are none, the questions of an earlier version of the summary are deleted, and the result is None. ``rule`` is
-        the retention of open questions. ``guard`` is that of ``update``.
+        the retention of open questions. ``guard`` is the marker of the user's last erasure, as in ``update``.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:

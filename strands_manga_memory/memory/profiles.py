@@ -229,7 +229,7 @@ class ProfileReader:
         return profile
 
     def _read(self, owner: Owner) -> Future[Profile | None]:
-        """Return the running read of a user's profile, or start one."""
+        """Return the future of the running read of a user's profile. If none is running, start one."""
         with self._lock:
             read = self._reads.get(owner)
             if read is not None and not read.done():

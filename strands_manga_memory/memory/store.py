@@ -391,7 +391,7 @@ class UserMemoryStore(MemoryStore):
         return len(changed) + len(made)
 
     def drop_snapshot(self) -> None:
-        """Discard the memories in this process after another process changed the table. The next search reads them again."""
+        """Discard the memories in this process after another process changed the table. The next use reads them again."""
         self._reader.drop_snapshot()
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:

@@ -1,4 +1,4 @@
-"""List of the words of a user's memories, by which a search finds older memories without reading all of them."""
+"""List of the words of a user's memories. With it, a search finds older memories without reading all of them."""
 
 from __future__ import annotations
 

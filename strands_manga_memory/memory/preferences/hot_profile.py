@@ -492,7 +492,7 @@ class ProfileCache:
         return None if state is None else self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Return the user's record. It is first updated if the preference log in the table has changed since then."""
+        """Return the user's record. If the preference log in the table has changed, the record is first updated from it."""
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state

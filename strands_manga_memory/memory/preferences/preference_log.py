@@ -326,7 +326,7 @@ class PreferenceLog:
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Decode the stored log. A missing log is empty; a damaged one raises ``CorruptRecordError``, and is not replaced."""
+        """Decode the stored preference log. A missing log is empty. A damaged log raises ``CorruptRecordError``."""
         if item is None:
             return LoggedChanges()
         place = place_of(self._partition.owner, CHANGES)

@@ -60,7 +60,7 @@ class Statement:
 
     @property
     def row(self) -> list[Any]:
-        """Statement as a list that can be stored."""
+        """The statement, a preference from a message, as a list that can be stored."""
         preference = self.preference
         return [
             preference.slot,
@@ -75,13 +75,13 @@ class Statement:
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Create a statement from a stored ``row``. Damaged data raises TypeError or ValueError."""
+        """Create a statement (a stated preference) from a stored ``row``. Damaged data raises TypeError or ValueError."""
         slot, value, liked, adds, message_id, at, session_id, is_set = row
         preference = Preference(text_of(slot), text_of(value), liked, bool(adds))
         return cls(preference, float(at), _optional(message_id), _optional(session_id), bool(is_set))
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether two statements state the same preference in the same message."""
+        """Return whether two statements state the same preference in the same message, in any spelling of the value."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -110,26 +110,29 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Removal as a list that can be stored, without the removed content."""
+        """Deletion of a preference or retraction of a message as a list that can be stored, without the removed content."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Create a removal from a stored ``row``. Damaged data raises TypeError or ValueError."""
+        """Create a removal (deletion of a preference or retraction of a message) from a stored ``row``.
+
+        Damaged data raises TypeError or ValueError.
+        """
         at, slot, values, message = row
         return cls(float(at), text_of(slot), tuple(map(text_of, values)), text_of(message))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create a removal that deletes a preference. If ``slot`` is empty, ``value`` is the text of the whole statement."""
+        """Create the deletion of a preference. Without a subject (``slot``), ``value`` is the text of the whole statement."""
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether the removal deletes a statement. It never deletes a later statement.
+        """Return whether this deletion or retraction deletes a statement, a preference from a message.
 
-        A retraction deletes the statements of its message. A deletion of a preference deletes those with its subject or one of
-        its values.
+        It never deletes a later statement. A retraction deletes the statements of its message. A deletion of a preference
+        deletes those with its subject or one of its values.
         """
         if statement.at > self.at:
             return False
@@ -159,7 +162,7 @@ class SlotState:
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Return the current value of each subject after all statements, applied in the order of their times.
+    """Apply stated preferences in the order of their times, and return the resulting value of each subject.
 
     The keys are subjects such as ``genre``. The subject of the latest statement is the last key.
     """
@@ -203,7 +206,7 @@ def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) ->
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge new statements into known statements, without repetitions, in the order of their times.
+    """Merge new statements (stated preferences) into known ones, without repetitions, in the order of their times.
 
     The result has the latest 8 statements of each of the latest 100 subjects.
     """
