@@ -280,7 +280,7 @@ _OPENING_LENGTH = 160
 
 
 def changes_subject(text: str) -> bool:
-    """Return whether a user's message changes the subject of the conversation."""
+    """Return whether a user's message changes the subject, as in "forget that, show me something else"."""
     return _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
 
 

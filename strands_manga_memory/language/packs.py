@@ -30,7 +30,7 @@ class Rule:
         pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
         role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
-        revokes_instruction: Whether a matching message ends a standing instruction.
+        revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
         unless: Name of a pattern in the section ``around``. A match is invalid if that pattern matches the surrounding text.
     """
@@ -160,7 +160,7 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack of a language, such as ``"en"``.
 
-    Each keyword argument is a list of words. For example, the words of an argument ``titles`` replace ``{{words.titles}}`` in
+    Each keyword argument is a list of words. For example, the words of an argument ``months`` replace ``{{words.months}}`` in
     the patterns of the pack.
     """
     text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")

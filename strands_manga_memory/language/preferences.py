@@ -100,7 +100,7 @@ def canonical_value(value: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """Split the stored text of a preference into single values."""
+    """Split the stored text of a preference into single values, which are separated by commas."""
     return [value for each in _BETWEEN_VALUES.split(text) if (value := each.strip())]
 
 
@@ -112,7 +112,7 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text, or the text if no value shares a term."""
+    """Return the value that shares the most terms with a text. If no value shares a term, return the text."""
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
@@ -427,7 +427,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences in the object of a verb such as "love": its known values, or else the whole object."""
+    """Return the preferences in the object of a verb such as "love": its known values, such as genres, or else the object."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)

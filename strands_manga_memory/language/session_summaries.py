@@ -135,7 +135,7 @@ class RuleSessionSummarizer:
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary of a conversation. Never raises an error."""
+        """Summarize a conversation by rules. Never raises an error."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(text for role, text in lines if role == "user")

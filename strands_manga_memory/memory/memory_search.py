@@ -196,7 +196,7 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add the memories in ``loaded``, except those that the snapshot has or that were removed from it."""
+        """Add memories to the snapshot of the user's memories, except those that it has or that were removed from it."""
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
@@ -205,7 +205,7 @@ class Snapshot:
                 self._enter(new.values())
 
     def remove(self, memory_id: str) -> None:
-        """Remove a memory from the snapshot."""
+        """Remove a memory from the snapshot of the user's memories."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
@@ -223,7 +223,7 @@ class Snapshot:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a copy of a memory whose access count includes recent recalls."""
+        """Return a memory with an access count that includes the recalls that the table has not counted yet."""
         return counted(record, self._uses) if record.memory_id in self._uses else record
 
     def ranked(

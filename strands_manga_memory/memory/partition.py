@@ -153,7 +153,7 @@ class PartitionContent:
     since: float = 0.0
 
     def joined(self, more: PartitionContent) -> PartitionContent:
-        """Return the memories of two reads of the same partition. Of a memory in both, the record of ``self`` is kept."""
+        """Combine the memories of two reads of a user's partition. Of a memory in both, the record of ``self`` is kept."""
         return PartitionContent(
             {**more.records, **self.records},
             {**more.uses, **self.uses},
@@ -242,7 +242,8 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Recalls that no access count includes yet are read, too. For one type, this needs ``uses=True`` and a second query.
+        Recalls that no access count includes yet are read together with all memories. Together with one type, they are read
+        only if ``uses`` is True, in a second query.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.

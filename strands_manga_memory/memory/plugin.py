@@ -425,7 +425,7 @@ class UserContext(Plugin):
         return user_query(context.messages if self.agent is None else self.agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
-        """Return a title and one line for each search result to add to a request, or an empty list.
+        """Return lines for a request: a title and one line for each search result. Empty if no result is to be added.
 
         Results that the request already contains and results beyond the token budget are left out. A line begins with the date
         of the memory's session, if known.
@@ -467,7 +467,7 @@ class UserContext(Plugin):
 
 
 def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return new preferences. Earlier values of the keys ``likes`` and ``dislikes`` are added to the new values of these keys.
+    """Return new preferences, with the earlier values of ``likes`` and ``dislikes`` added to the new values of these keys.
 
     Args:
         overrides: New preferences, keyed by subject such as ``genre``.

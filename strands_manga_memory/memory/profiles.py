@@ -202,7 +202,7 @@ class ProfileReader:
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
-        """Return a reader for a source. A reader and None are returned unchanged."""
+        """Return a ``ProfileReader`` for a source of profiles. If ``source`` is a reader or None, it is returned unchanged."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
     def renew_after_fork(self) -> None:

@@ -34,8 +34,8 @@ class WordList:
     Attributes:
         made_at: Time of the list, in seconds since 1970.
         ids: Ids of the memories, the latest first.
-        importances: Importance of each memory.
-        words: Checksums of the words of each memory, with a space before and after each checksum.
+        importances: Importance of each memory, in the order of ``ids``.
+        words: Checksums of the words of each memory, in the order of ``ids``. Each checksum is between spaces.
     """
 
     made_at: float
@@ -120,7 +120,7 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _read(self) -> WordList | None:
-        """Return the stored list. None if it is missing, damaged or incomplete."""
+        """Return the stored word list. None if it is missing, damaged or incomplete."""
         owner = self._partition.owner
         found: WordList | None = None
         missing = 0

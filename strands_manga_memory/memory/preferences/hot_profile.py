@@ -507,7 +507,7 @@ class ProfileCache:
         return self._profile.update(changed, drops=True)
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context and read a new one. After an erasure, discard earlier statements, too."""
+        """Discard the context (text about the user) and read a new one. After an erasure, discard earlier statements, too."""
         is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
         self._take(replace(state, removed=""), AgentContext())
         if is_erased:
