@@ -57,7 +57,7 @@ def finish_writes(hot: object, durable: object) -> None:
 def settle(*memories: MangaMemory) -> None:
     """Wait until nothing is left to write in the background of the stores."""
     for memory in memories:
-        for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None)):
+        for pair in ((memory.hot, memory.durable), (memory.hot, None), (None, memory.memories)):
             finish_writes(*pair)
 
 

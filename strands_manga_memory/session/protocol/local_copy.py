@@ -193,7 +193,7 @@ class LocalCopy:
         """Let the next flush mark the conversation as complete in the durable tier, unless a new message comes before it."""
         with self.lock:
             if not self.base.is_empty or self.own:
-                self._changes[CLOSED] = True
+                self.set_states({CLOSED: True})
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Set named state values of the conversation. Other values do not change."""
