@@ -118,13 +118,13 @@ class MessageArchive:
     """Searchable messages of a conversation, numbered from 1 in the order of the conversation. Thread-safe.
 
     A search finds English and Japanese messages that share a term with the question. The ranking is BM25, in memory. A message
-    takes some 700 bytes and its text.
+    takes about 700 bytes in addition to its text.
 
     The method ``update`` adds new messages of an agent's history, and replaces messages that have changed there. A new message
     is added only after its turn, because a guardrail may redact the message until then.
 
-    If the history contains no known message, it belongs to another conversation or to a deleted session. The archive is then
-    emptied, so that nobody reads the messages of another user.
+    If the history contains no message of the archive, it belongs to another conversation, or the session was deleted. The
+    archive is then emptied, so that nobody reads the messages of another user.
 
     Args:
         retriever: Second search engine. A quarter of its score is added to the BM25 score of a message. None: BM25 alone.
@@ -290,7 +290,7 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts. A text replaces the earlier text with the same number. Blank texts are never found."""
+        """Add numbered texts to the retriever. A text replaces the earlier text of its number. Blank texts are never found."""
         for number, text in texts:
             self.remove([number])
             if text.strip():
@@ -298,7 +298,7 @@ class DenseRetriever:
         self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers. Unknown numbers are ignored."""
+        """Remove the texts with these numbers from the retriever. Unknown numbers are ignored."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)

@@ -1,6 +1,7 @@
 """Token budgets of a request and of its history.
 
-A long user message raises the budget of the history. The local token counts are corrected by those that the model reports.
+A long user message raises the budget of the history. Token counts of the local counter are corrected with the counts that the
+model reports.
 """
 
 from __future__ import annotations
@@ -157,9 +158,9 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
     """Return the sizes at which a history is compacted (made smaller), for a context window.
 
-    Compaction starts when the request fills the given share of the window, or all of the window except a reserve, if that is
-    less. The reserve is 33,000 tokens: 13,000 as a safety margin and 20,000 for the summary. Windows of less than 100,000
-    tokens have a proportionally smaller reserve.
+    Compaction starts when the request fills the given share of the window. It starts earlier if less than a reserve would stay
+    free: 13,000 tokens as a safety margin and 20,000 for the summary. Windows of less than 100,000 tokens have a proportionally
+    smaller reserve.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
@@ -359,13 +360,15 @@ class HistoryLimits:
         return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
 
     def early_results(self, tokens: int) -> int | None:
-        """Return the size from which tool results of the last ended turn cause the history to be trimmed before it is full.
+        """Return the least size of tool results that causes trimming of a history before it is full.
+
+        Only tool results of the last ended turn count. All sizes are in tokens of the local counter.
 
         Args:
-            tokens: Size of the history, in tokens of the local counter.
+            tokens: Size of the history.
 
         Returns:
-            The size in tokens of the local counter. None if tool results never cause trimming at this size of the history.
+            The size of tool results. None if a history of this size is not trimmed before it is full.
         """
         large = self.most // _LARGE_RESULTS
         if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):

@@ -440,7 +440,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     def _bind(self, agent: Agent) -> Thresholds:
         """Set the token limits of the wrapped conversation managers from the model's context window, and return the limits.
 
-        The tokens of the system prompt and the tools are already subtracted.
+        The limits are for the history alone: the tokens of the system prompt and the tools are subtracted.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)

@@ -49,7 +49,7 @@ class FullTextArchive:
     def keep(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep the full texts of messages that are being truncated, and give the agent the tool that reads them.
 
-        If a text of the message is already in memory, it stays: ``messages`` may contain a form that was truncated before.
+        A full text that is already in memory is not replaced, because ``messages`` may contain a truncated form.
 
         Args:
             agent: The agent. Without an agent, no tool is given.
@@ -69,7 +69,7 @@ class FullTextArchive:
     def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads truncated messages, if needed.
 
-        The tool is needed if one of ``messages`` mentions it, or if an earlier message of the conversation did.
+        The tool is needed if one of ``messages``, or an earlier message of the conversation, mentions it.
         """
         if agent is None or READER in agent.tool_names:
             return

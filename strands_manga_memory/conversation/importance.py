@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
-    A message is scored once. It is scored again if its content changes, or if its dialogue act is changed because it answers
-    the message before. A scorer may be slow, but must not wait for I/O.
+    A message is scored once. It is scored again if its content changes, or if its dialogue act changes because the message
+    answers the previous message. A scorer may be slow, but must not wait for I/O.
 
     A scorer whose scores can change later has a whole number ``revision``. When ``revision`` increases, all messages are scored
     again.
@@ -263,7 +263,7 @@ def signals_of(features: MessageFeatures, *, service: float, age: float, weights
     A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
     Args:
-        features: Measured properties of the message.
+        features: Measured properties of the message, such as its tokens and importance score.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). Always 0 for a user's message.
         age: Number of turns that began after the turn of the message.
         weights: Weights of the signals.
@@ -415,12 +415,12 @@ class FeatureCache:
     def __call__(
         self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None
     ) -> MessageFeatures:
-        """Return the measured properties of a message. They are measured if they are not in the cache.
+        """Return the tokens, importance score, dialogue act and other features of a message, from the cache if possible.
 
         Args:
             message: The message.
             history: Messages of the conversation, which the scorer gets as context.
-            before: Previous message and its properties. None if there is no previous message.
+            before: Previous message and its features. None if there is no previous message.
         """
         key = _key(message)
         features = self._features.get(key)
@@ -432,7 +432,7 @@ class FeatureCache:
         return len(self._tokens)
 
     def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the measured properties of all messages in a history, in order.
+        """Return the features of each message in a history, such as tokens, importance score and dialogue act, in order.
 
         All messages are scored again if the scorer has a new ``revision``. Instructions that the user has revoked get the
         dialogue act and the score of ordinary messages.
@@ -457,7 +457,7 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the cached properties of all messages except the given messages."""
+        """Remove the cached features (such as tokens and importance score) of all messages except the given messages."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
@@ -467,8 +467,8 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Measure a message: its tokens, score, dialogue act, and other properties.
 
-        The dialogue act of a user's message may depend on the assistant's message before it, which the user may be answering.
-        It does not if the message revokes an instruction, or if the assistant acts like a companion.
+        The dialogue act of a user's message may depend on the previous message of the assistant, which the user may be
+        answering. The previous message is ignored if the user revokes an instruction or the assistant acts like a companion.
         """
         act, role = message_act(message), message["role"]
         features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)

@@ -282,7 +282,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this manager for a session. Without changes, later calls return an equal state."""
+        """Return the state of this manager, for a session to store. Calls without changes in between return equal states."""
         state = super().get_state()
         if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -361,7 +361,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 class HistoryManagerLookup(HookEvent):
     """Hook event that asks for the conversation manager of an agent's history.
 
-    The manager answers in its callback for the event. So it is found even if another object wraps it.
+    The manager answers in its callback for the event. It is therefore found even if another object wraps it.
 
     Attributes:
         found: List to which each manager's callback appends the manager.

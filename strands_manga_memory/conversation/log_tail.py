@@ -46,14 +46,13 @@ class LogTail:
         self._said = 0
 
     def __iter__(self) -> Iterator[Message]:
-        """Return an iterator over the messages, oldest first."""
+        """Return an iterator over the latest messages of the conversation, oldest first."""
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Record the messages of a history.
+        """Record the ids of a history's messages, and forget all evicted messages if other code removed or inserted some.
 
-        If messages were only appended since the last call, nothing else happens. After any other change, all evicted messages
-        are forgotten.
+        Messages that were appended at the end do not count as inserted.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -64,7 +63,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add the new messages of a history to the log tail, and adopt changes that other code made to known messages.
+        """Add the new messages of a history to the log tail, and replace messages in the log tail that other code changed.
 
         Args:
             history: The history.
@@ -90,8 +89,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages that an earlier process evicted, read from the conversation's log.
 
-        Messages that an earlier process truncated are replaced by their full form. Nothing changes if the log contradicts the
-        messages in memory: it has them in another order, or it lacks a message between two that it contains.
+        Messages that an earlier process truncated are replaced by their full form. If the log has the messages in memory in
+        another order or with gaps, nothing changes.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -113,9 +112,9 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the untruncated form of a message.
+        """Return the untruncated form of a message in memory.
 
-        This is the message in memory, or ``logged`` (its form in the log) if an earlier process truncated the message.
+        This is the message itself, or ``logged`` (its form in the log) if an earlier process truncated the message.
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -126,8 +125,8 @@ class LogTail:
     def is_due(self, budget: int, room: int) -> bool:
         """Return whether the trimmer should consider evicted messages again.
 
-        This is the case if an eighth of the budget is free, or if messages of this size were added since ``candidates`` was
-        called.
+        This is the case if an eighth of the budget is free. It is also the case if the messages added since the last call of
+        ``candidates`` have this size.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -148,7 +147,7 @@ class LogTail:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that reduces messages to a number of tokens. It is called if there are too many candidates.
+            narrowed: Function that selects messages within a number of tokens. It is called if there are too many candidates.
         """
         self._said = 0
         ids = {*self._window}

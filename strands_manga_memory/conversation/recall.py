@@ -95,7 +95,7 @@ class HistoryRecall(Plugin):
         max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a quarter of the history's
             budget.
         retriever: Search engine that is used in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
-            that both find come first. None: BM25 alone.
+            that both searches find come first. None: BM25 alone.
         history: Function that returns the messages from before this process started, oldest first. Each is a plain message, or
             a record with ``message`` and ``at`` (its time), such as those of ``TieredSessionManager.records``. It is called in
             a thread at the first question, and again after the index was emptied. None: after a restart only the restored
@@ -236,9 +236,10 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     A message is returned in each of these cases:
 
     - The message shares a content word with the question. Field names of tool results do not count.
-    - It is the user's reply to such a question of the assistant. The question is then returned before the reply.
-    - It is the user's correction of such a message of the user.
-    - The retriever of ``archive`` found it by its meaning.
+    - The message is the user's reply to a question of the assistant that shares a content word with the searched question.
+      The assistant's question is then returned before the reply.
+    - The message corrects an earlier message of the user that shares a content word with the searched question.
+    - The retriever of ``archive`` found the message by its meaning.
 
     Args:
         archive: The archive to search.
@@ -273,8 +274,8 @@ def _expand(
     """Search an archive a second time, with the question and the texts of the best messages of the first search.
 
     Returns:
-        Two dictionaries keyed by message number. The first has the summed scores of both searches. The second has all messages
-        that were found, and the neighbours of the best of them in the conversation.
+        Two dictionaries keyed by message number: the weighted sums of the scores of both searches, and the found messages with
+        the conversation neighbours of the best of them.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -292,11 +293,13 @@ def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message is the user's reply to a relevant question of the assistant, just before it.
+    """Return whether a message of the user replies to a question in the assistant's message just before.
+
+    False if the assistant's question is not among the ``related`` messages.
 
     Args:
-        number: Number of the message in the conversation.
-        found: Messages that were found, keyed by number.
+        number: Number of the user's message in the conversation.
+        found: Messages that the search found, keyed by number.
         related: Numbers of the messages that share a content word with the searched question.
     """
     before = found.get(number - 1)
@@ -311,11 +314,11 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
     """Return the user's corrections as a dictionary: number of the correcting message to number of the corrected message.
 
-    A correction belongs to the last message with a number that it repeats ("13,870, not 14,720"). Without such a message, it
-    belongs to the user's message before it.
+    A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier message with this number. Any
+    other correction belongs to the user's previous message.
 
     Args:
-        found: Messages that were found, keyed by number.
+        found: Messages that the search found, keyed by number.
         related: Numbers of the messages that share a content word with the searched question. Only these can be corrected.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
@@ -332,9 +335,9 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 def _questions_first(
     hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
 ) -> list[RecallHit]:
-    """Return the found messages in their order, but with each question of the assistant before the user's reply to it.
+    """Return search hits in their order, but with the assistant's question before each of the user's replies in ``replies``.
 
-    If the search did not return the question, the question is added.
+    A question that is not among the hits is added.
     """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}

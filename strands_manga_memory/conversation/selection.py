@@ -124,7 +124,7 @@ def select(
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
-        features: Measured properties of each message.
+        features: Measured properties of each message, such as its tokens and importance score.
         budget: Limits of the selection.
         first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
         count: Function that returns the tokens of a message.

@@ -66,7 +66,7 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager, and the hooks that restore, apply and save it.
+        """Register the hooks of the conversation manager, and hooks that apply it, and restore and save its state.
 
         The agent does not do this itself, because it does not know the conversation manager.
         """
@@ -104,8 +104,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the state of the conversation manager after the session was restored.
 
-        If the session has restored the whole message log, earlier removed messages are removed again. If the session has
-        restored only the history, no message is removed.
+        If the session has restored the whole message log, messages that the manager had removed are removed again. If the
+        session has restored only the history, no message is removed.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

@@ -41,8 +41,8 @@ class SummaryTrigger:
     """Sizes of a history at which old turns are replaced by a summary, and the number of recent turns that stay.
 
     Attributes:
-        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly twice the budget after a
-            summary, at most half the context window of the agent's model.
+        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly twice the history's budget
+            after a summary, but at most half the context window of the agent's model.
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
@@ -108,8 +108,8 @@ class SummarySpan:
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
         old: Messages of the old turns, including those that show the summary.
-        fresh: Those messages of the old turns that no summary covers yet. Pinned turns are covered once, although they stay in
-            the history.
+        fresh: Those messages of the old turns that no summary covers yet. Summarized messages of pinned turns stay in the
+            history, but are not among them.
         recent: Messages of the recent turns.
     """
 
@@ -156,8 +156,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history into old messages and recent messages.
 
-    The division is after the last message before position ``split`` that no summary covers. If there is no such message, it is
-    at ``split``.
+    The old messages are before position ``split``. They end with the last of them that no summary covers. If a summary covers
+    all of them, they end at ``split``.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -232,7 +232,7 @@ def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None
 class CoveredRange:
     """Range of messages for which a summary is being written.
 
-    The conversation manager's saved state contains the range, so that other processes know of the work.
+    The conversation manager's saved state contains the range, so that other processes know that a summary is being written.
 
     Attributes:
         first: Tracking id of the first message of the range.
@@ -246,7 +246,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read a range of messages from JSON values. None if the values are missing or unreadable."""
+        """Read the range of messages for a summary from JSON values. None if the values are missing or unreadable."""
         match state:
             case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(first, last, begun)
@@ -351,7 +351,10 @@ class SummaryJobs:
                 self._pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether another process started a summary at least ``seconds`` seconds ago that is not in the history yet."""
+        """Return whether a summary that another process is writing is overdue.
+
+        It is overdue if it was started at least ``seconds`` seconds ago and is not in the history yet.
+        """
         return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
 
     @property

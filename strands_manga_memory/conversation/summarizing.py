@@ -411,8 +411,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Tokens that the history should have at most. The list of facts is limited accordingly.
-            only_fresh: If true, the turns are replaced only if some of them have no summary yet, but then even if the history
-                becomes larger.
+            only_fresh: If true, nothing changes unless some of the turns have no summary yet. The history may then become
+                larger.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]

@@ -274,7 +274,7 @@ def _line(slot: Fact) -> str:
 def _lines(slots: Iterable[Fact]) -> list[str]:
     """Return the lines of text that list the facts.
 
-    Facts of the same message share a line, because later ones may be about the subject of the first. A labelled fact, such as
+    Facts of the same message share a line, because a later fact may be about the subject of the first. A labelled fact, such as
     a promise or a correction, has a separate line.
     """
     lines: list[str] = []

@@ -113,7 +113,10 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the storage key of a cached summary draft, and the codec that encrypts the draft. Both depend on ``content``."""
+    """Return the storage key of a cached summary draft, and the codec that encrypts the draft.
+
+    Both depend on ``content``: the name of the summarizer, the instructions and the source text.
+    """
     digest = hashlib.sha512()
     for part in content:
         data = part.encode("utf-8", "surrogatepass")
@@ -205,7 +208,7 @@ def summarizer_name(summarizer: Summarizer) -> str:
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer (a function of a prompt) for a draft of a summary. More than 100,000 characters are truncated."""
+    """Ask a summarizer (a function of a prompt) for a draft of a summary, of which 100,000 characters are used at most."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -391,7 +394,7 @@ class SummaryWriter:
         return tokens_of(self._counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the most tokens that a transcript in one prompt of the summarizer may have."""
+        """Return the largest number of tokens that the transcript in a prompt for the summarizer may have."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
@@ -409,10 +412,10 @@ class SummaryWriter:
         return RuleFactExtractor(self._types).extract(messages)
 
     def _logged(self, ids: Collection[str]) -> list[Message]:
-        """Return messages from the log: all from the first to the last message whose id is in ``ids``.
+        """Return a part of the log: from the first to the last message whose id is in ``ids``.
 
-        Messages between these are included, even if their ids are not in ``ids``. Empty if there is no log, or if the log lacks
-        one of the ids.
+        Messages between these two are included, even if their ids are not in ``ids``. Empty if there is no log, or if the log
+        lacks one of the ids.
         """
         if self._log is None:
             return []
@@ -436,10 +439,10 @@ class SummaryWriter:
     async def _written(
         self, messages: Sequence[Message], earlier: Summary, slots: Sequence[Fact], summarizer: Summarizer, *, share: int
     ) -> DraftWork:
-        """Ask the summarizer for a text about messages, at most three times. Return the best usable draft.
+        """Ask the summarizer for a summary text about messages, at most three times. Return the best usable draft.
 
         The best draft lacks the fewest required facts. Its text is empty if no draft is usable. ``share`` is the number of
-        texts among which the tokens of the summary are divided (a text gets at least a quarter).
+        texts in the whole summary. Each text may take an equal part of the summary's tokens, but at least a quarter of them.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
@@ -482,7 +485,8 @@ class SummaryWriter:
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
         """Return the facts that a summary text about the messages must contain.
 
-        They are the most important facts of these messages, with at most 60 % of ``most`` tokens in total.
+        They are the most important facts of these messages. Together, they have at most 60 % of ``most``, the tokens that the
+        text may have.
         """
         ids = {message.get("tracking_id") for message in messages}
         own = [slot for slot in slots if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)]

@@ -245,7 +245,7 @@ def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> in
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height in pixels from the header of a PNG, GIF or JPEG file. None if it cannot be read."""
+    """Return the width and height in pixels from the header of a PNG, GIF or JPEG file. None for an unreadable header."""
     try:
         if data[:8] == b"\x89PNG\r\n\x1a\n":
             return struct.unpack(">II", data[16:24])

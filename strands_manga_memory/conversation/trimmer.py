@@ -294,7 +294,7 @@ class Trimmer:
         """Trim an agent's history to its budget.
 
         ``coming`` are messages that will be added to the history next. They count towards the budget. Without such messages,
-        nothing is done if the history has not changed since it last fitted.
+        nothing is done if the history has not changed since it was last within the budget.
         """
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
@@ -449,7 +449,7 @@ class Trimmer:
         return self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)), candidates
 
     def _restore_tail(self) -> None:
-        """Read messages that an earlier process evicted from the session's log, at most once.
+        """Read the session's log, at most once, for messages that an earlier process evicted from the history.
 
         A restored agent then selects from the same messages as before the restart.
         """

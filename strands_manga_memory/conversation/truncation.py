@@ -316,7 +316,7 @@ class _JsonText:
     def identify(self, fits: Callable[[str], bool]) -> str | None:
         """Return a form of the text with only the identifiers (such as ids and names) of its JSON objects.
 
-        If this form does not fit, list items are left out, too. None if no form fits.
+        If ``fits`` returns False for this form, list items are left out, too. None if no form fits.
         """
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:

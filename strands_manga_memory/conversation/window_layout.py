@@ -1,11 +1,11 @@
-"""Layout of an agent's history, which restores the exact history from a session manager's log.
+"""Layout of an agent's history: its difference from a session manager's message log, to restore the exact history.
 
-Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. They restore the
-messages from some log record on. An agent's history differs from these messages if messages were evicted, truncated, pinned or
-edited.
+Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. They restore all
+messages after a number of skipped log records. An agent's history differs from these messages if messages were evicted,
+truncated, pinned or edited.
 
-The layout records this difference and is part of the conversation manager's state. It contains the ids of the messages up to
-the point from which history and log agree, and the full content of messages that differ from their log record.
+The layout is part of the conversation manager's state. The end of the history usually equals the end of the log. Of the earlier
+messages, the layout contains the ids, and the full content of each message that differs from its log record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Layout:
         skip: Index of the first log record that a restore needs.
         keys: Messages at the start of the history. Each is given by its tracking id in the log, or by a key of ``bodies``.
         bodies: Full messages that are not in the log in this form, or whose log record is too old to read at a restore.
-        after: Tracking id of the log record from whose successor on the history equals the log. None: from record ``skip`` on.
+        after: Tracking id of a log record. The history ends with the log's messages after this record. None: with all messages
+            of the log, except the first ``skip``.
     """
 
     skip: int = 0
@@ -55,9 +56,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values, without the attribute ``skip``.
+        """Return the layout (the difference between history and message log) as JSON values, without the attribute ``skip``.
 
-        None if the history equals the message log from record ``skip`` on.
+        None if there is no difference: the history equals the message log without its first ``skip`` records.
         """
         if not self.keys and self.after is None:
             return None
@@ -70,7 +71,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Read a layout from the JSON values that :meth:`to_state` returned.
+        """Read a layout of a history from the JSON values that :meth:`to_state` returned.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -97,7 +98,7 @@ class Layout:
         """Rebuild the agent's history from the messages that a session restored.
 
         Args:
-            restored: The message log from record ``skip`` on, or the history itself.
+            restored: The message log without its first ``skip`` records, or the history itself.
 
         Returns:
             The history. None if ``restored`` should be used unchanged, because it is the history already or lacks needed
@@ -144,7 +145,7 @@ class MessageLog:
         self._unconfirmed = False
 
     def adding(self, message: Message) -> None:
-        """Record a message that the session manager will write to its log next. ``added`` confirms the message."""
+        """Record a message that the session manager is about to write to its log. ``added`` confirms the write."""
         self.settle()
         self.add(message)
         self._unconfirmed = True
@@ -154,9 +155,9 @@ class MessageLog:
         self._unconfirmed = False
 
     def settle(self) -> None:
-        """Forget the latest recorded message if ``added`` has not confirmed that it was written to the log.
+        """Forget the latest recorded message if its write to the session manager's log was not confirmed.
 
-        If the message was written all the same, the number of log records is too small by one, which does no harm.
+        If the message was written without confirmation, the number of log records is too small by one, which does no harm.
         """
         if self._unconfirmed:
             self._unconfirmed = False
@@ -175,7 +176,7 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record that the restored messages are in the log.
+        """Record that messages which a session restored are in its log.
 
         Results that Strands adds for interrupted tool calls are left out, because they are not in the log.
         """
@@ -184,9 +185,9 @@ class MessageLog:
                 self.add(message)
 
     def forget_all_but(self, messages: Sequence[Message]) -> None:
-        """Remove the hashes of log records that are no longer needed to restore a history.
+        """Remove the hashes of log records that are no longer needed to compute the layout of a history.
 
-        The records of ``messages``, the record before each of them, and the last two records are kept.
+        The hashes of ``messages``, of the log record before each of them, and of the last two records are kept.
         """
         if len(self._records) <= 2 * len(messages) + 64:
             return
@@ -218,7 +219,7 @@ class MessageLog:
         return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
 
     def _logged_at(self, message: Message) -> int | None:
-        """Return the index of a message's latest record in the log. None if it is not in the log, or has changed since."""
+        """Return the index of a message's latest log record. None if the log lacks the message or has another form of it."""
         id_ = message.get("tracking_id")
         at = self._latest.get(id_)
         known = None if at is None else self._records.get(at)
@@ -227,9 +228,9 @@ class MessageLog:
         return at
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Find the part at the end of a history that equals the end of the log.
+        """Find the end part of a history that equals the end part of the message log.
 
-        The record before this part has an id that is only once in the log, so that a restore can find the part.
+        The log record before this part has an id that occurs only once in the log, so that a restore can find the part.
 
         Returns:
             Position in the history and index in the log at which the equal parts begin.
@@ -251,9 +252,9 @@ class MessageLog:
         return known is not None and known.id not in self._repeated
 
     def _readable_from(self, record: int) -> int:
-        """Return the index of the log record at which a restore must start reading to get ``record``.
+        """Return the index of the first log record that a restore must read, if it needs the record with index ``record``.
 
-        This is ``record`` itself. If ``record`` is a tool result, it is the record before, which has the tool call.
+        The result is ``record``. If that record is a tool result, the result is the index before, which has the tool call.
         """
         known = self._records.get(record)
         return record - 1 if record and known is not None and known.is_result else record
