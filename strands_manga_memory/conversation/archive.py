@@ -79,7 +79,7 @@ class RecallHit:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
         score: Degree to which the message fits the question. Higher is better.
-        by_words: True if only the words of the message were compared. False if a retriever found the message by its meaning.
+        by_words: True if the search only compared words. False if a retriever found the message by its meaning.
     """
 
     number: int

@@ -81,7 +81,7 @@ class Stage(Protocol):
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return a smaller history.
+        """Return a smaller form of the agent's history.
 
         None if the stage changed nothing, or if it has already changed the agent's list of messages itself.
         """

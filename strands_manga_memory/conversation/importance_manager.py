@@ -101,7 +101,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 
     Attributes:
         history: Trimmer of the agent's history, for managers that wrap this manager.
-        persist_layout: Whether the saved state contains the layout of the history (the logged messages that it shows).
+        persist_layout: Whether the saved state contains the layout of the history (its difference from the message log).
 
     Raises:
         ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``
@@ -401,7 +401,7 @@ class StackedConversationManager(Template, ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the saved state of this manager contains the layout of the history (the logged messages that it shows).
+        """Whether the saved state of this manager contains the layout of the history (its difference from the message log).
 
         Session managers that store the history themselves set this value to False.
         """

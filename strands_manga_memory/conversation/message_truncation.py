@@ -51,12 +51,12 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to which large pieces must be truncated, so that ``excess`` is freed in total.
+    """Return the size to which large content blocks must be truncated, so that ``excess`` is freed in total.
 
-    Smaller pieces stay unchanged. If truncation cannot free enough, the result is ``floor``.
+    Smaller blocks stay unchanged. If truncation cannot free enough, the result is ``floor``.
 
     Args:
-        sizes: Sizes of the pieces before truncation.
+        sizes: Sizes of the blocks before truncation.
         excess: Total size to free.
         floor: Smallest size to return.
     """
@@ -97,7 +97,7 @@ class MessageTruncator:
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions. If one of them is locked, none is removed."""
+        """Remove the messages at the given positions. If one of them is locked (must stay unchanged), none is removed."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)

@@ -357,7 +357,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of messages. A part of each score is added to the neighbouring messages in the conversation."""
+    """Return the scores of found messages. Part of each score is added to the message's neighbours in the conversation."""
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:

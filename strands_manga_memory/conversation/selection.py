@@ -371,8 +371,8 @@ class _Item:
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
-        condensed: Short form of the group's last message. None for a rest.
-        needs: For a rest, the candidate with the short form. None for other candidates.
+        condensed: Short form of the group's last message. None for a candidate without a short form.
+        needs: For a rest, the candidate with the short form of the same group. None for other candidates.
         is_taken: Whether the candidate has been selected.
     """
 

@@ -120,11 +120,11 @@ class SummarySpan:
 
     @property
     def uncovered_turns(self) -> int:
-        """Number of turns that no summary covers, including the recent turns."""
+        """Number of the history's turns that no summary covers, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return the same history, divided after the message with the id ``last`` into old and recent messages.
+        """Return this history, divided into old and recent messages after the message with the id ``last``.
 
         None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no summary covers yet).
         """
@@ -359,12 +359,12 @@ class SummaryJobs:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a summary is being written, or is finished and has not been fetched with ``take``."""
+        """Whether a summary is being written in this process, or is finished and has not been fetched yet."""
         return self._pending is not None and not self._pending.run.is_lost
 
     @property
     def is_done(self) -> bool:
-        """Whether the current summary run has ended, with a summary or an error, and has not been fetched with ``take``."""
+        """Whether the current summary run has ended, with a summary or an error, and its result has not been fetched yet."""
         return self._pending is not None and self._pending.run.is_done
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:

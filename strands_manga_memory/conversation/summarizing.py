@@ -87,8 +87,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user. If there is no room for
     all facts, the least important ones are left out.
 
-    The text is checked. A draft is rejected if it refuses, instructs or invents, or if it is empty or too long. After three
-    summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of facts only.
+    Each draft of the text is checked. It is rejected if it refuses, gives instructions, invents facts, is empty or is too long.
+    After three summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of
+    facts only.
 
     One manager serves one agent. The manager restores the exact history under every session manager.
 

@@ -419,7 +419,7 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], room: int
     ) -> tuple[Selection, list[Message]]:
-        """Select the messages of a new history from the current history and, if it is time for that, from evicted messages.
+        """Select the messages of a new history from the current history and, in some cases, from evicted messages.
 
         Evicted messages are considered after many new messages, or if the history would leave much of the budget unused. If
         each trimming makes room for several turns, they are always considered.

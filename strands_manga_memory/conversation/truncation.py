@@ -143,7 +143,7 @@ class _KeptText(NamedTuple):
 
 
 def _kept_text(text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]) -> _KeptText:
-    """Divide ``characters`` between the beginning ``head`` and the end ``tail`` of a text. Its error lines are ``errors``."""
+    """Divide ``characters`` between a text's beginning and end. Return their lengths, and the error lines between them."""
     of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
     of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
     end = len(text) - of_tail
@@ -330,7 +330,7 @@ class _JsonText:
         return text if text is not None and fits(text) else None
 
     def _capped(self, value: Any, most: int) -> Any:
-        """Return a JSON value whose lists have at most ``most`` items, because further items would never fit."""
+        """Return a JSON value whose lists have at most ``most`` items, because a form with more items would be too long."""
         if isinstance(value, dict):
             self._longest = max(self._longest, len(value))
             return {key: self._capped(each, most) for key, each in value.items()}
@@ -409,7 +409,7 @@ class _Pruning:
     def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
         """Return an iterator over the levels of detail for the items of a list.
 
-        Every item has the level ``detail`` if it is given. Otherwise, the first items have more detail than the others.
+        If ``detail`` is given, every item has this level. Otherwise, the first items have more detail than the others.
         """
         return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
 

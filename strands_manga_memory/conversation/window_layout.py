@@ -30,7 +30,7 @@ READ_AHEAD = 256
 """Number of latest log records. A message with an older record is stored in the layout, so that a restore reads less."""
 
 LARGEST_BODY = 16_000
-"""Most characters and bytes of a message that is stored in the layout because its record is too far back."""
+"""Most characters and bytes of a message that is stored in the layout because its log record is too old."""
 
 _BODY = "#"
 """Prefix of the keys of ``Layout.bodies``, by which they differ from tracking ids."""
