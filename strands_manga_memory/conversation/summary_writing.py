@@ -208,7 +208,7 @@ def summarizer_name(summarizer: Summarizer) -> str:
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer (a function of a prompt) for a draft of a summary. The draft is cut to 100,000 characters."""
+    """Ask a summarizer (a function of a prompt) for a draft of a summary. The draft is truncated to 100,000 characters."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
