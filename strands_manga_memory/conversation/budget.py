@@ -384,7 +384,7 @@ class HistoryLimits:
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
         """Return the size to which a history over its budget is trimmed, in tokens of the model.
 
-        With ``trim_every``, the result leaves room for this number of turns of the same size as the latest turns.
+        If ``trim_every`` is set, the result leaves room for this number of turns of the same size as the latest turns.
 
         Args:
             messages: The latest messages, not truncated.

@@ -50,9 +50,9 @@ class LogTail:
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Record the ids of a history's messages, and forget all evicted messages if other code removed or inserted some.
+        """Record the ids of a history's messages. Forget all evicted messages if other code has changed the history.
 
-        Messages that were appended at the end do not count as inserted.
+        Only messages that code other than the trimmer has removed or inserted count as a change, not those appended at the end.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -63,7 +63,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add the new messages of a history to the log tail, and replace messages in the log tail that other code changed.
+        """Add new messages of a history to the log tail, and the new form of messages that other code has changed.
 
         Args:
             history: The history.

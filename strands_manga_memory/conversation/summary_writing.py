@@ -441,7 +441,7 @@ class SummaryWriter:
     ) -> DraftWork:
         """Ask the summarizer for a summary text about messages, at most three times. Return the best usable draft.
 
-        The best draft lacks the fewest required facts. Its text is empty if no draft is usable. ``share`` is the number of
+        The best draft lacks the fewest required facts. The text is empty if no draft is usable. ``share`` is the number of
         texts in the whole summary. Each text may take an equal part of the summary's tokens, but at least a quarter of them.
         """
         source = self._source(messages, self._source_of(summarizer))
