@@ -63,14 +63,14 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered for 12 hours, or for ``session_seconds`` if that is shorter."""
+        """Whether no tier has answered this process for 12 hours, or for ``session_seconds`` if that is shorter."""
         return self.local.answered_at is not None and self._clock() - self.local.answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
         """Whether ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
 
-        It is outdated if it lacks a redaction, is marked complete although turns followed, or is hours older than the last use.
+        The record is outdated if it lacks a redaction, is hours older than the last use, or is marked complete too early.
         """
         if self.durable is None:
             return False
@@ -129,14 +129,14 @@ class Conversation:
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes of the conversation from the hot tier or, if it is empty or missing, the durable tier."""
+        """Read other writers' changes from the hot tier or, if no hot tier has the conversation, from the durable tier."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, and merge it with this process's copy. Return the record; None if there is none."""
+        """Read the conversation's record from the hot tier, merge it with this process's copy, and return it or None."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -149,10 +149,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable tier's record, and merge it with this process's copy. Return the record; None if there is none.
+        """Read the conversation's record from the durable tier, merge it with this process's copy, and return it or None.
 
         Args:
-            is_alone: Whether the hot tier is empty. Turns that an interrupted flush left in the log are then added.
+            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
         """
         durable = self._durable()
         with self._durable_io:
@@ -171,21 +171,21 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the agent's history that are not in memory yet. If their store fails, they stay missing."""
+        """Read the messages of the agent's history that are not in memory yet. If the read fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(lambda: self.read_turns(base.incarnation, lacking))
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns from the log. Missing turns, and turns that cannot be read, are left out."""
+        """Read the given turns from the log. Missing turns, and turns that cannot be read, are left out."""
         if self.durable is not None:
             return self.durable.get_turns(incarnation, keys)
         with self._hot_io:
             return self._hot().read_archive(keys)
 
     def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns of the log in order, and the turns that only this process has.
+        """Return all turns of the conversation in order: those in the log, and those that only this process has.
 
         Args:
             newest: Minimum number of messages to read from a durable tier, back from the last turn. None: all messages.
@@ -209,14 +209,14 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Store the changes of the conversation in the hot tier or, if it is empty or does not answer, in the durable tier."""
+        """Save to the hot tier or, if that tier lacks the conversation or does not answer, to the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Write the turns that the log lacks to the durable tier, and update the durable tier's record of the conversation.
+        """Write turns that are missing in the log to the durable tier, and update that tier's record of the conversation.
 
-        With ``writes_hot``, the hot tier is updated, too, and its time to live restarts.
+        If ``writes_hot`` is True, the conversation in the hot tier is updated, too, and its time to live restarts.
         """
         if self.durable is None:
             self.save()
@@ -234,10 +234,10 @@ class Conversation:
         """Store the changes of the conversation in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to also write to an empty hot tier, because the durable tier has been written already.
+            fills: Whether to write even if the hot tier lacks the conversation, because the durable tier was written already.
 
         Returns:
-            False if the hot tier is empty and ``fills`` is False. The durable tier must then be written first.
+            False if the hot tier lacks the conversation and ``fills`` is False. Then write the durable tier first.
         """
         self._revalidate()
         hot = self._hot()
@@ -262,7 +262,7 @@ class Conversation:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must write the durable tier first, because the hot tier is not known to have content."""
+        """Whether the next save must begin with the durable tier, because the hot tier lacks the conversation or is unknown."""
         return self.durable is not None and is_nothing(None if self.hot is None else self.hot.record)
 
     def _try_hot(self) -> bool:
@@ -274,7 +274,7 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes of the conversation in the durable tier, and then fill an empty hot tier."""
+        """Store the changes of the conversation in the durable tier, then also in a hot tier that lacks the conversation."""
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
@@ -289,7 +289,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation. Until the next message, mark its durable copy as complete: the hot tier has nothing newer."""
+        """Flush the conversation. Mark the durable copy as complete until a new message: the hot tier has nothing newer."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -307,7 +307,7 @@ class Conversation:
         return False
 
     def _save_head(self) -> None:
-        """Save the changes of the conversation with a conditional write of the durable tier's record."""
+        """Store the changes of the conversation in the durable tier's record, with a conditional write."""
         durable = self._durable()
         with self._durable_io:
             draft, known = self.local.draft(), durable.record
@@ -357,7 +357,7 @@ class Conversation:
             return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
 
     def _fill_hot(self) -> None:
-        """Write the conversation to an empty hot tier, unless the durable tier has another version, such as a deletion."""
+        """Write the conversation to a hot tier that lacks it, unless the durable tier's version differs (as by a deletion)."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -396,7 +396,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self) -> None:
-        """Store in the hot tier which turns are now in the log, so that other writers read it there."""
+        """Update the hot tier's list of turns that are missing in the log, which other writers read."""
         if self.hot is None:
             return
         with self._hot_io:
@@ -407,9 +407,9 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write ended turns to the log. Return the turns that the log still lacks, with their numbers of logged messages.
+        """Write ended turns to the log. Return the other turns in ``missing``, with their numbers of messages in the log.
 
-        A turn is written only if a tier's record already counts all of its messages, so that the tiers agree after a crash.
+        A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         loggable = {
@@ -424,7 +424,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in loggable}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Apply redactions that the durable tier's record does not have yet to the turns in the log."""
+        """Replace redacted messages in the log. Redactions that the durable tier's record ``head`` has already are skipped."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -531,10 +531,10 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, and refuses late writes.
+        """Remove the conversation from the hot tier after a flush. For an hour, an empty record refuses late writes.
 
         Returns:
-            False if the hot tier is empty, the durable record lacks some of its content, or another process has written.
+            False if the hot tier lacks the conversation, the durable tier lacks some of it, or another process has changed it.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot_io:
@@ -590,7 +590,7 @@ class Conversation:
 
 
 def is_nothing(record: Record | None) -> bool:
-    """Return whether a tier has no content of a conversation, because its record of it is missing or empty."""
+    """Return whether a record (a tier's state of a conversation) is missing or has no content."""
     return record is None or record.is_empty
 
 

@@ -112,34 +112,34 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether this object knows the conversation's head item (table item with its state), or that there is none."""
+        """Whether the conversation's head item (table item with its state), or its absence, is known from a read or write."""
         return self._head is not None
 
     @property
     def record(self) -> Record | None:
-        """State of the conversation in its head item; None if there is no readable head, or it is not known."""
+        """State of the conversation in the table, as last read or written; None if it is missing, damaged or not known."""
         return None if self._head is None else self._head.record
 
     @property
     def head_item(self) -> Item:
-        """Table item with the conversation's state, as last read or written; empty if there is none or it is not known."""
+        """Table item with the conversation's state, as last read or written; an empty dict if it is missing or not known."""
         return (self._head and self._head.item) or {}
 
     def forget(self) -> None:
-        """Discard the known content of the conversation's head item, so that the next use must read it again."""
+        """Discard the known state of the conversation, so that the next use must read the table again."""
         self._head = None
 
     # The head
 
     def read_head(self) -> Record | None:
-        """Read the conversation's state from its head item, and check whether its session or user was deleted.
+        """Read the conversation's state from the table, and check whether the conversation's session or user was deleted.
 
         Returns:
             The state, which is empty after a deletion; None if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
-            CorruptRecordError: The head cannot be read.
+            CorruptRecordError: The stored state cannot be read.
         """
         self._head = None
         found = self._table.batch_get([self._key, *self._watched]) if self._watched else {}
@@ -155,10 +155,10 @@ class DurableTier:
         return record
 
     def read_head_to_delete(self) -> Record | None:
-        """Read the conversation's head item before the conversation is deleted. A damaged head is no error here.
+        """Read the conversation's state from the table before a deletion. A damaged state is no error here.
 
         Returns:
-            The conversation's state; None if the head is missing or damaged.
+            The conversation's state; None if the stored state is missing or damaged.
 
         Raises:
             StoreUnavailableError: The table does not answer.
@@ -187,8 +187,8 @@ class DurableTier:
             record: The new state, with the turns that the log lacks. The caller has merged it with the head that was last read.
 
         Returns:
-            False if another writer has changed the head, or the session or user was deleted. Then read the head, merge, and try
-            again.
+            False if another writer has changed the head, or the session or user was deleted. Then read the head, merge it into
+            ``record``, and try again.
 
         Raises:
             StoreUnavailableError: The table does not answer. The head may have been stored.
@@ -227,12 +227,12 @@ class DurableTier:
         return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 
     def remove_head(self) -> bool:
-        """Delete the conversation's head item, but not the log. Return False if another writer has changed the item."""
+        """Delete the table item with the conversation's state, not the log. Return False if another writer changed the item."""
         item, self._head = self.head_item, None
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number of the conversation's first run that the tombstones do not delete; 0 without tombstones."""
+        """Return the number of the conversation's first run that ``tombstones`` do not delete; 0 if there are no tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -311,10 +311,10 @@ class DurableTier:
         return [key for key, item in self._logged(incarnation) if self._turn_in(item) is None]
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns that are in the log, but that the conversation's head item does not count as logged.
+        """Return the keys of turns that are in the log, but that the conversation's stored state does not list as logged.
 
         Args:
-            head: The state in the head item.
+            head: The stored state.
         """
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -359,8 +359,8 @@ class DurableTier:
     def with_proven_turns(self, head: Record, record: Record) -> Record:
         """Return the state ``head``, with more turns in its list ``seen`` (known turns with their numbers of messages).
 
-        A turn of ``record.seen`` is added if it is in the log. The log is read because it may lack turns after the table was
-        restored from a backup.
+        Turns in ``record.seen`` are added if they are in the log. The log is read because a table that was restored from a
+        backup may lack turns.
 
         Args:
             head: State of the conversation, in the form to store.
@@ -429,7 +429,7 @@ sleep = time.sleep
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
     """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
 
-    A caller that also deletes each conversation must list the conversations again after this call.
+    A caller that also deletes each conversation must list the conversations after this call, because more may have been saved.
 
     Args:
         table: The durable tier.
@@ -438,7 +438,7 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
         until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
-        Incarnation (number of a conversation's run) from which on conversations are not deleted by the tombstone.
+        Lowest number of a conversation's run (incarnation) that the tombstone does not delete.
     """
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -450,8 +450,9 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
     """Return a conversation's state in the form that the durable tier stores.
 
-    The stored form has only the messages of the turns in ``unlogged``. Its list ``seen`` counts a message only if it is in
-    ``record.turns``, or if ``before`` counted it. Other messages may be missing in a table that was restored from a backup.
+    The stored form has only the messages of the turns in ``unlogged``. Its field ``seen`` has the number of messages of each
+    turn. A message is counted only if it is in ``record.turns``, or if ``before`` counted it. Other messages may be missing in
+    a table that was restored from a backup.
 
     Args:
         record: The state of the conversation.

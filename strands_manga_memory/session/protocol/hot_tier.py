@@ -74,7 +74,8 @@ _Part = TurnKey | str | bytes
 class _Stored:
     """Content of the hash that stores a conversation in the hot tier, as last read or written.
 
-    A turn is in a field ``m<number>``. A state value or an edited message is in a field ``x<number>``. These are the parts.
+    A turn is in a field ``m<number>``. A state value or an edited message is in a field ``x<number>``. These fields are the
+    parts, and the number is the field number.
 
     Args:
         expect: Epoch and version in the store, which the next compare-and-set expects; None if the hash is missing.
@@ -99,7 +100,7 @@ class _Stored:
 
     @property
     def turns(self) -> dict[TurnKey, tuple[int, Turn]]:
-        """Field number and content of each turn that the restore of an agent reads. The field ``m12`` has the number 12."""
+        """Number of the hash field (such as 12 for ``m12``) and content of each turn that the restore of an agent reads."""
         return {part: found for part, found in self.parts.items() if isinstance(part, TurnKey)}
 
     @property
@@ -110,15 +111,15 @@ class _Stored:
 
     @property
     def bodies(self) -> dict[bytes, int]:
-        """Field numbers of messages that the conversation manager edited or wrote, keyed by serialized message.
+        """Numbers of the hash fields of messages that the conversation manager edited or wrote, keyed by serialized message.
 
-        In the hash, the message with the number 12 is in the field ``x12``.
+        For example, the field ``x12`` has the number 12.
         """
         return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
 
     @property
     def numbers(self) -> dict[_Part, int]:
-        """Field numbers of turns, state values and edited messages in the hash, such as 12 for the field ``m12`` or ``x12``."""
+        """Number of the hash field of each turn, state value and edited message, such as 12 for ``m12`` or ``x12``."""
         return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
 
     @property
@@ -215,7 +216,7 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self, *, ttl: float) -> Record | None:
-        """Read the conversation from the hot tier before it is deleted. A damaged one is replaced by a tombstone.
+        """Read the conversation from the hot tier before it is deleted. A damaged conversation is replaced by a tombstone.
 
         Args:
             ttl: Seconds for which the tombstone stays.
@@ -293,9 +294,9 @@ class HotTier:
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
-        """Return the state ``draft`` of the conversation with newly redacted turns added that have left the agent's history.
+        """Add redacted turns that have left the agent's history to ``draft``, a state of the conversation. Return the result.
 
-        The next write then replaces these turns in the hot tier, which keeps all turns if there is no durable tier.
+        The next write then replaces the original turns in the hot tier, which keeps all turns if there is no durable tier.
         """
         before = self.record
         known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
@@ -431,10 +432,10 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Return the status of a conversation in the hot tier, without its messages.
+    """Return version, state and time to live of a conversation in the hot tier, without its messages.
 
     Returns:
-        The status; None if the hot tier has no copy, or only a tombstone.
+        These values; None if the hot tier has no copy, or only a tombstone.
     """
     found = store.load(name, [_HEAD_FIELD], touch=False)
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
@@ -449,7 +450,10 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return a field number for each turn, state value or edited message: the known number, or a free one if it is new."""
+    """Return the number in the name of each part's hash field, such as 12 for the field ``m12``.
+
+    A part is a turn, a state value or an edited message. A part in ``known`` keeps its number; a new part gets a free one.
+    """
     used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
     free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
     return {part: known[part] if part in known else next(free[_kind_of(part)]) for part in parts}

@@ -142,7 +142,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace the message with index ``number`` of a turn. If it may be stored already, the next save replaces it there."""
+        """Replace the message with index ``number`` of a turn. The next save also replaces it in a store that has it."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -159,7 +159,7 @@ class LocalCopy:
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history, in which messages may have been removed, edited or written, as references."""
+        """Set the agent's present history, given as references. It may lack messages, or have edited messages or summaries."""
         with self.lock:
             kept = self.base.without_redacted_bodies(view)
             edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
@@ -176,7 +176,7 @@ class LocalCopy:
             self.has_news = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Keep turns in memory, given in their order, whose messages may return to the agent's history."""
+        """Keep turns in memory, because their messages may return to the agent's history. Old turns are discarded."""
         with self.lock:
             kept = {**{key: turn for key, turn in self.evicted.items() if key not in turns}, **turns}
             self.evicted = dict(list(kept.items())[-MOST_EVICTED:])
@@ -190,7 +190,7 @@ class LocalCopy:
             return {**evicted, **self.base.turns, **self.own}
 
     def close(self) -> None:
-        """Let the next flush mark the conversation as complete in the durable tier, unless a new message comes before it."""
+        """Let the next flush mark the conversation as complete in the durable tier, unless a message is added before it."""
         with self.lock:
             if not self.base.is_empty or self.own:
                 self.set_states({CLOSED: True})
@@ -219,7 +219,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> tuple[Slot, ...]:
-        """Set the agent's history to the one that the next save stores, with other writers' changes. Return its references."""
+        """Apply other writers' changes to the agent's history. Return the new history, as references to messages."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
@@ -294,7 +294,7 @@ class LocalCopy:
     # The stores' side
 
     def draft(self) -> Record:
-        """Return the state of the conversation to store: the merged stored states, with the unsaved changes of this process."""
+        """Return the state of the conversation for the next save: the stored states that were read, and unsaved changes."""
         with self.lock:
             base = self.base
             if not self.is_dirty:
@@ -329,7 +329,7 @@ class LocalCopy:
         Until then, an unsaved turn gets a new key if a turn with a higher key is read from a tier.
 
         Returns:
-            False if a key has changed since ``draft`` returned the record. Then the record must not be sent.
+            False if a key has changed since the record was made. Then the record must not be sent.
         """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
@@ -353,8 +353,7 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Number of messages in the log of each turn that ``forgotten_keys`` returned for ``found``, keyed by turn.
-                Turns that the log lacks are left out.
+            logged: Those turns of ``forgotten_keys(found)`` that are in the log, with their numbers of messages there.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -375,7 +374,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Merge a record that a tier has stored with this copy. Changes made after ``draft`` returned it stay unsaved."""
+        """Merge a record (state of the conversation) that a tier has stored. Changes that the record lacks stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -386,16 +385,16 @@ class LocalCopy:
             self._rebase(record.window if is_newest else before.window, record.incarnation)
 
     def note_head(self, head: Record | None) -> None:
-        """Remember the durable tier's record (None: there is none), and update the list of turns that the log lacks."""
+        """Remember the durable tier's record ``head`` (None if missing), and update the list of turns missing in the log."""
         with self.lock:
             self.head_copy = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns of the agent's history that may have lost messages, with the number of messages that are not lost.
+        """Turns of the agent's history that may have lost messages, with the number of messages that each turn still has.
 
-        A message is not lost if this process has it in memory, or if the durable tier's record counts it.
+        A message is not lost if it is in this process's memory, or if the durable tier's record of the conversation counts it.
         """
         with self.lock:
             base, head = self.base, self.head_copy
@@ -411,7 +410,7 @@ class LocalCopy:
 
         Args:
             unproven: Keys of the turns that were searched in the log, from the property ``unproven``.
-            found: The turns that the log has.
+            found: Those of these turns that the log has.
             incarnation: Number of the conversation's run to which the log belongs. If another run has begun, nothing changes.
         """
         with self.lock:
@@ -438,8 +437,8 @@ class LocalCopy:
     def forgotten_keys(self, found: Record) -> set[TurnKey]:
         """Return the keys of turns that are so old that only the log shows whether they were stored.
 
-        A record lists only its newest turns. The returned turns are too old for the newer one of ``found`` and ``base``. They
-        are turns of this process, or turns that the older record counts as missing in the log.
+        A record lists only its newest turns. The returned turns are too old for the list in the newer of the two records
+        ``found`` and ``base``. They are turns of this process, or turns that the older record lists as missing in the log.
         """
         with self.lock:
             base = self.base
@@ -459,7 +458,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Return whether this process has changes that are missing in ``base``, the merged stored state of the conversation."""
+        """Return whether this process has changes that ``base``, the merged stored state of the conversation, does not have."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changes)
 
@@ -480,7 +479,7 @@ class LocalCopy:
             return lengths
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a version for the next record to store, higher than all known versions and those of ``others``."""
+        """Return a version for the next state to store. It is higher than all known versions and the versions of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
@@ -496,7 +495,8 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record | None) -> Record:
         """Return the tombstone of a deletion: an empty record that begins a new run of the conversation (an incarnation).
 
-        The number of the run is higher than ``known`` and the numbers of ``base`` and ``found``, a tier's record or None.
+        The run's number is higher than ``known``, the present run's number, and the number in ``found``, a tier's record or
+        None.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
@@ -515,7 +515,7 @@ class LocalCopy:
         return not mine.has_content_of(theirs)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Mark messages of the agent's history as outdated if they were redacted since the redactions were ``before``."""
+        """Mark messages of the agent's history as outdated if they were redacted after the earlier redactions ``before``."""
         new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}
         self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
         self.has_news = self.has_news or self.window != self.view
@@ -532,7 +532,7 @@ class LocalCopy:
         self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys if a higher key was read, so that the log has turns in the order of their first save."""
+        """Give unsaved turns new keys if a turn with a higher key was read. The log then has the order of the first saves."""
         late = [key for key in sorted(self.own) if key not in self.base.seen and self._offers[key] <= 0]
         if not late or not self.base.seen or max(self.base.seen) < late[0]:
             return

@@ -58,7 +58,7 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return this version with ``marks`` raised by one, for a write of only the list of turns missing in the log."""
+        """Return the version for a write that changes only the list of turns missing in the log: ``marks`` is raised by one."""
         return self._replace(marks=self.marks + 1)
 
 
@@ -220,7 +220,7 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of turns in the agent's history with messages that ``turns`` lacks, so that they must be read from the log."""
+        """Keys of turns that must be read from the log, because messages of the agent's history are not in this record."""
         ends: dict[TurnKey, int] = {}
         for slot in self.window:
             if slot.key is not None:
@@ -228,15 +228,15 @@ class Record:
         return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old for the list ``seen``.
+        """Return whether a turn is too old for ``seen``, the list of turns that the author of this record knew.
 
-        The list then does not show whether the author of the record knew the turn.
+        The list then does not show whether the author knew the turn.
         """
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Turn key below which ``seen`` may lack turns: the oldest of its newest 100 turns. None if it has fewer turns."""
+        """Key of the 100th newest turn in the list ``seen``, which may lack older turns. None if ``seen`` has fewer turns."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
@@ -247,12 +247,13 @@ class Record:
     def logged_length(self, key: TurnKey) -> int:
         """Return how many messages of a turn the log has, as far as this record shows.
 
-        For a turn in ``unlogged``, it is the number there. For any other turn, it is the number of known messages.
+        The number is in ``unlogged`` for turns that are incomplete in the log. Any other turn is in the log with all known
+        messages.
         """
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has more messages than the record, or has ended while it is open in the record."""
+        """Return whether a copy of a turn is newer than the record: it has more messages, or has ended and is open there."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -290,9 +291,10 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Return the record with redactions applied to its messages, and without turns that it no longer needs.
+        """Return the record with redacted messages replaced, and without turns that are not needed.
 
-        The record needs a turn that is in the history or missing in the log. ``seen`` keeps these turns and the newest 100.
+        The record keeps the messages of turns that are in the agent's history or missing in the log. Its list of known turns,
+        ``seen``, keeps these turns and the newest 100.
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
@@ -311,9 +313,9 @@ _CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", 
 def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
     """Merge two records (states of a conversation as one process or tier knows it).
 
-    The record with the higher incarnation and version is the newer one. The result is the newer record, with the messages of
-    the older one that the newer one's author had not seen. Of two values of a state, the one with the higher version is kept.
-    Of two redactions of a message, the one with the higher revision is kept.
+    The record with the higher incarnation and version is the newer one. The result is the newer record, with added messages:
+    those of the older record that the author of the newer record had not seen. Of two values of a state, the one with the
+    higher version is kept. Of two redactions of a message, the one with the higher revision is kept.
 
     Args:
         one: A record.
@@ -363,9 +365,10 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return an agent's history with messages added, as references. A message that the history already has is not added.
+    """Add messages to an agent's history, and return the result. A message that the history already has is not added.
 
-    A message is added after the last message of its turn or, without one, at the end.
+    History and messages are given as references. A message is added after the last message of its turn or, without such a
+    message, at the end.
     """
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
@@ -379,13 +382,13 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Return an agent's history with messages added, as references, in the order of another history.
+    """Add messages to an agent's history in the order of another history, and return the result. All are references.
 
     Args:
         window: The agent's history.
         slots: The messages to add.
-        order: The other history. A message is added after the nearest message before it there that the agent's history has.
-            Without one, it is added at the beginning.
+        order: The other history. A message is added after its nearest predecessor in ``order`` that the agent's history has, or
+            at the beginning if there is none.
     """
     result = list(window)
     for slot in slots:
@@ -397,10 +400,10 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 
 
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
-    """Return the messages of another history that are not known yet, as references.
+    """Return the messages of another history that are not in ``known``, as references.
 
-    If the agent's history has no message of a returned turn, the known messages of that turn are returned, too. The turn is
-    then complete.
+    If such a message belongs to a turn of which the agent's history has no message, the turn's known messages are returned,
+    too.
 
     Args:
         window: The agent's history.
@@ -447,10 +450,10 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older record that a newer incarnation (run of the conversation) takes over.
+    """Return the part of an older record that a newer run of the conversation (incarnation) takes over.
 
-    The part has the turns that the log lacks, and redactions of turns that the newer incarnation has. After a deletion, it is
-    empty.
+    The part consists of the turns missing in the log, and the redactions of turns that the newer run has. If the conversation
+    was deleted between the two runs, the part is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -472,9 +475,9 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether the author of ``newer`` knew a turn that is too old for the list ``newer.seen``.
+    """Return whether the author of ``newer`` must have known a turn that is too old for the list ``newer.seen``.
 
-    The author knew the turn if it is in the log: ``logged`` has it, or ``older`` does not count it as missing there.
+    The author knew the turn if it is in the log. It is there if ``logged`` has it, or if ``older`` does not list it as missing.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
@@ -482,8 +485,7 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKe
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
     """Return the messages of the record ``older`` that the author of the record ``newer`` had not seen, as references.
 
-    If the newer history has no message of a returned turn, the seen messages of that turn are returned, too. The turn is then
-    complete.
+    If such a message belongs to a turn of which the newer history has no message, the turn's seen messages are returned, too.
     """
     shown = newer.shown_keys
     slots = []

@@ -193,8 +193,8 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored together with the record. The list ``seen`` leaves a turn out if it
-            has the same number for it.
+        held: Number of messages of each turn that is stored together with the record. A turn that has the same number in the
+            list ``seen`` is left out there.
         bodies: Reference number of each edited message, keyed by serialized message, if these messages are stored elsewhere.
             None: the object contains the edited messages.
     """
