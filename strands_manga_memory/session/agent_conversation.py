@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionStats(TypedDict):
-    """Figures of one conversation.
+    """Statistics of one conversation.
 
     The log has every message of the conversation. The history is ``agent.messages``, from which messages may have been evicted.
 
@@ -50,8 +50,8 @@ class SessionStats(TypedDict):
         left_messages: Number of messages in the log that are missing in the history, or have been edited there.
         unsaved_messages: Number of messages that no tier has confirmed.
         dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
-        possible_loss: Whether turns that were not flushed may be lost: the hot tier was empty or did not answer when this
-            process read the conversation.
+        possible_loss: Whether turns that were not flushed may be lost: the hot tier lacked the conversation or did not answer
+            when this process opened it.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
         hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
         hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
@@ -94,8 +94,8 @@ class AgentConversation:
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether the agent's messages are stored as its history. False for an orchestrator, and for a model that
             keeps the messages itself.
-        is_strict: Whether two cases are errors: a store cannot be read at the opening, or another writer changes the
-            conversation while this process has unsaved changes.
+        is_strict: Whether two cases are errors: a store cannot be read when the conversation is opened, or another writer
+            changes the conversation while this process has unsaved changes.
 
     Attributes:
         hold: Access to the conversation in both tiers, with this process's copy of it.
@@ -114,9 +114,9 @@ class AgentConversation:
         renew_in_child(self)
 
     def _connect(self) -> None:
-        """Discard this process's copy of the conversation, and begin with an empty one, without I/O.
+        """Replace this process's copy of the conversation by an empty one, without I/O.
 
-        After a process fork, the child thereby discards messages that the parent process saves.
+        After a process fork, the child thereby discards changes that the parent process saves.
         """
         check = partial(_check_merge, is_strict=self._is_strict)
         self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
@@ -190,7 +190,7 @@ class AgentConversation:
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation in the stores if its session has expired.
 
-        With ``inspect``, the stores do not change, and only this object treats the conversation as ended.
+        If ``inspect`` is True, the stores do not change: only this object treats the conversation as ended.
         """
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
         hot = hold.hot
@@ -213,7 +213,8 @@ class AgentConversation:
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
         """Add a message to the conversation.
 
-        A new user request begins a new turn. Any other message belongs to the present turn; if none is open, it begins one.
+        A new user request begins a new turn. Any other message is added to the open turn. Without an open turn, it begins a
+        turn.
 
         Args:
             message: The message.
@@ -235,10 +236,10 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message to the conversation, or replace this turn's last message with the same ``tracking_id``.
+        """Add a message to the conversation, or replace the last message of this turn that has the same ``tracking_id``.
 
-        A continued answer replaces its earlier version. A message object that the caller uses twice counts as two messages, and
-        is added. The number of messages in ``history`` with this ``tracking_id`` shows which case it is.
+        A continued answer replaces its earlier version. A message that the caller uses twice is added again: ``history`` then
+        has more messages with its ``tracking_id`` than this turn.
 
         Args:
             message: The message.
@@ -257,7 +258,7 @@ class AgentConversation:
                 self.add(message)
 
     def redact(self, message: Mapping[str, Any]) -> bool:
-        """Replace every message in memory that has the same ``tracking_id`` as ``message``. Return False if there is none."""
+        """Replace all messages in memory that have the ``tracking_id`` of ``message``. Return False if there are none."""
         with self.lock:
             found = list(self._held_messages(message.get("tracking_id")))
             for key, number in found:
@@ -265,7 +266,7 @@ class AgentConversation:
         return bool(found)
 
     def correct(self, slot: Slot, message: Mapping[str, Any]) -> None:
-        """Replace a message of the log and of the history. A pinned message stays pinned."""
+        """Replace a message in the conversation's log and in the agent's history. A pinned message stays pinned."""
         with self.lock:
             shown = next((load(other.body) for other in self.local.window if other[:2] == slot[:2] and other.body), None)
             if shown is not None and is_pinned([shown], 0):
@@ -315,13 +316,13 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of an agent when it is created or restored, so that later changes are noticed."""
+        """Remember the states of a new or restored agent, so that later changes of these states are noticed."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store changed values of the agent's metadata. Nothing is stored while the conversation has no messages."""
+        """Store changed metadata values of the agent. While the conversation has no messages, nothing is stored."""
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.local.message_count and self._resets == self.local.resets:
@@ -330,7 +331,7 @@ class AgentConversation:
             self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set the given metadata values. Other values do not change."""
+        """Set the given metadata values of the conversation. Its other metadata values do not change."""
         with self.lock:
             self.local.set_states({f"{META}{name}": load(dump(value)) for name, value in changed.items()})
 
@@ -338,7 +339,7 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether the stores have changes, such as a deletion, that the agent has not received yet."""
+        """Whether other processes' changes of the conversation, such as a deletion, were read, but the agent lacks them."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             return self.local.has_news or has_ended or given_entries(self.local.states) != self._given
@@ -381,10 +382,10 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Add the unsaved messages of another object for the same conversation to the log that this object returns.
+        """Include the unsaved messages of another ``AgentConversation`` of this conversation in the log.
 
         Args:
-            live: The object that an agent of this process uses.
+            live: The other object, which an agent of this process uses.
         """
         with live.lock:
             own, base = live.local.own, live.local.base
@@ -394,7 +395,7 @@ class AgentConversation:
         self._live = live
 
     def history(self, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
-        """Yield the messages of the log in order.
+        """Yield the messages of the conversation's log in order.
 
         Args:
             after: Sequence number of a message. Only later messages are yielded.
@@ -409,7 +410,7 @@ class AgentConversation:
         yield from (entry for entry in entries if entry.seq > after)
 
     def page(self, *, limit: int, before: LogPosition | None) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the log, and the position from which the next page continues with earlier messages.
+        """Return a page of the conversation's log, and the position from which the next page continues with earlier messages.
 
         Only the turns around the page are read from a durable log.
 
@@ -481,7 +482,7 @@ class AgentConversation:
         return entries, sum(len(turn.messages) for turn in log.values())
 
     def stats(self, agent: Agent | None) -> SessionStats:
-        """Return figures of the conversation, such as the number of turns and messages.
+        """Return statistics of the conversation, such as the number of turns and messages.
 
         Args:
             agent: The agent of the conversation; None if it is not in this process.
@@ -519,15 +520,15 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Take the lock before a process fork, so that no change of the conversation is half made in the child."""
+        """Acquire the conversation's lock before a process fork, so that the child gets no half-made change."""
         self.lock.acquire()
 
     def end_fork(self) -> None:
-        """Release the lock in the parent process after a process fork."""
+        """Release the conversation's lock in the parent process after a process fork."""
         self.lock.release()
 
     def renew_after_fork(self) -> None:
-        """Discard the copy of the conversation in the child of a process fork. The parent process saves its changes."""
+        """Discard the copy of the conversation in the child of a process fork. The parent process saves the unsaved changes."""
         self._connect()
 
 

@@ -44,9 +44,9 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return those stored values that are an agent's states, serialized and keyed by name.
+    """Select an agent's states from the values stored with its conversation. Return them serialized, keyed by name.
 
-    Values of other kinds, such as metadata, and states that were deleted are left out.
+    Other stored values, such as metadata, and deleted states are left out.
     """
     names = (name for name in states if name.startswith(STATE) or name in _WHOLE.values())
     return {name: dump(states[name]) for name in names if states[name] != []}
@@ -56,11 +56,12 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     """Return stored states of an agent, keyed as in a Strands snapshot.
 
     Args:
-        states: The stored values, keyed by name as in the dict that ``entries_of`` returns. Other values are left out.
+        states: The values stored with the conversation, keyed by name. Values that are no states, such as metadata, are left
+            out.
         notes: State of the conversation manager; None if there is none.
 
     Raises:
-        ValueError: A value does not have the form that ``entries_of`` writes.
+        ValueError: A value does not have the stored form of a state.
     """
     kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
     for name, value in kept.items():
@@ -118,7 +119,7 @@ def restore_agent(agent: Agent, messages: list[Message], states: Mapping[str, An
 
 
 def _with_room(work: Callable[[], _T]) -> _T:
-    """Return the result of ``work``. If ``work`` reaches the recursion limit, run it again in a new thread."""
+    """Call ``work``, and return its result. At Python's recursion limit, call it again in a new thread with an empty stack."""
     try:
         return work()
     except RecursionError:

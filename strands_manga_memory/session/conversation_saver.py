@@ -46,7 +46,7 @@ class ConversationSaver:
         asked_at: Monotonic time, in seconds, at which the present save or read began to use a tier. None until then.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether ``commit_all`` marks the durable copy as complete, so that the hot tier has nothing newer.
+        is_closing: Whether ``commit_all`` marks the copy in the durable tier as complete (the hot tier has nothing newer).
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -113,7 +113,7 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier whose answer a turn awaits, ``hot`` or ``durable``. It is ``nothing`` if that tier is known to be down."""
+        """Tier that a turn waits for, ``hot`` or ``durable``; ``nothing`` if that tier is known to be down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
@@ -129,7 +129,7 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether a change is missing in the durable tier or, without a durable tier, in the hot tier."""
+        """Return whether a change of the conversation is missing in the durable tier or, without one, in the hot tier."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -240,9 +240,9 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until a save is stored, at most for the deadline of the tier that the save uses.
+    """Wait until the changes of a save are stored, at most for the deadline of the tier that the save uses.
 
-    A save that is late, or that no tier takes, is logged and tried again in the background. If the tier is known to be down,
+    A save that is late, or that no tier accepts, is logged and tried again in the background. If the tier is known to be down,
     there is no wait.
 
     Raises:
@@ -274,7 +274,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 
 
 def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False) -> None:
-    """Block the thread until a save is stored, at most for the deadline of the durable tier.
+    """Block the thread until the changes of a save are stored, at most for the deadline of the durable tier.
 
     On an event loop, the limit is the shorter deadline of the hot tier, unless ``must`` is True.
 

@@ -86,7 +86,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 def _with_new_keys(content: Record) -> Record:
     """Return a copy of a conversation in which each turn has a new key. The order of the turns does not change.
 
-    A fork after a deleted fork therefore shares no turn key with the deleted one.
+    Without new keys, a fork would have the turn keys of an earlier, deleted fork.
     """
     tag = secrets.token_hex(4)
 
@@ -248,9 +248,9 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return the record ``base`` of a conversation, prepared for a merge with ``content``, an earlier state of it.
+    """Return the present record ``base`` of a conversation, prepared for a merge with ``content``, an earlier state of it.
 
-    In the result, the list of turns missing in the log has only turns with messages that ``content`` does not know.
+    The prepared record lists those turns as missing in the log of which ``content`` lacks messages. The merge then adds them.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}

@@ -61,7 +61,7 @@ class SessionAgent:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent; None if the agent is no longer used."""
+        """The Strands agent; None if it was garbage-collected."""
         return self._agent()
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
@@ -145,7 +145,7 @@ class SessionAgent:
 
         After an interrupted turn, Strands adds artificial tool results to the agent's messages. This method removes them
         instead, because another process may still be running the turn. Requests to the model get an error result for each open
-        call in any case.
+        tool call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:

@@ -90,7 +90,7 @@ class HistoryPage:
 
     Attributes:
         records: The messages in order. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
-        next: Argument ``after`` of ``history_page`` to get earlier messages; None if this page has the first message.
+        next: Value to pass as ``after`` to ``history_page`` for earlier messages; None if this page has the first message.
     """
 
     records: tuple[dict[str, Any], ...]

@@ -294,8 +294,8 @@ class SessionSweeper:
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
         """Check a conversation in the durable tier, and do the work that is due.
 
-        A conversation after its time to live is finalized. After the end of its session, it is replaced by a tombstone. A
-        conversation that has ended already loses its log, and later its last items.
+        A conversation is finalized after its time to live, and replaced by a tombstone after the end of its session. Later
+        checks delete its log, and then its last items.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.
@@ -328,7 +328,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Call the finalizer for a conversation, unless ``is_empty`` is True or the finalizer had this version before.
+        """Call the finalizer for a conversation, unless ``is_empty`` is True or this version was finalized before.
 
         Returns:
             Whether the finalizer was called. Always False without a finalizer.
@@ -343,7 +343,7 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Store the version of a conversation that was finalized, so that later sweeps do not finalize it again."""
+        """Store which version of a conversation was finalized, so that later sweeps do not finalize that version again."""
         if not durable.head_item:
             return
         partition, sort = finalized_key(place)

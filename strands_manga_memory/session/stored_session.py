@@ -85,7 +85,7 @@ class StoredSession:
         uses, and of the agent that its scope names, are deleted. Other conversations end with their time to live.
 
         Raises:
-            StoreUnavailableError: A tier could not be reached; call it again.
+            StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
         """
         tiers, began = self._tiers, self._tiers.clock()
         until = began + tiers.ttl.tombstone_seconds
@@ -244,7 +244,7 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history that have not been edited.
+        """Yield the messages of an agent's history, except messages that were edited in it.
 
         Each is a dict with ``message`` and ``at`` (seconds since 1970). A conversation that no agent of this manager uses is
         read from the tiers, even if only one of them answers.
@@ -273,13 +273,13 @@ class StoredSession:
         return sorted(found)
 
     def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
-        """Add messages to the log of an agent that is not a Strands agent, and wait until they are saved.
+        """Store messages of an agent that is not a Strands agent, and wait until they are saved.
 
         Args:
             messages: The messages, in order.
             agent_id: Id of the agent, which is no Strands agent of this manager. Default: the agent of the session's scope,
                 else the only agent in use, else ``default``.
-            keep: Number of last messages that stay in the agent's history; None: all. The log keeps every message.
+            keep: Number of last messages that stay in the agent's history; None: all. The stored log keeps every message.
 
         Raises:
             ValueError: A Strands agent of this manager has the id, Strands could not process a message, or ``keep`` is below 0.
@@ -388,11 +388,11 @@ class StoredSession:
         return "new"
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return figures of an agent's conversation, such as the number of turns. The time to live does not restart."""
+        """Return statistics of an agent's conversation, such as the number of turns. The time to live does not restart."""
         return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return figures of each agent's conversation that this manager uses, such as the number of turns, without I/O."""
+        """Return statistics, such as the number of turns, of each agent that this manager uses. This does no I/O."""
         in_use = self._conversations.copy().items()
         return [conversation.stats(self._live(id_)) for (kind, id_), conversation in in_use if kind == "A"]
 
@@ -425,7 +425,7 @@ class StoredSession:
 
     @property
     def session_repository(self) -> LogRepository:
-        """Access to agents' logs for packages that expect Strands' ``RepositorySessionManager``."""
+        """Access to the stored messages of agents for packages that expect Strands' ``RepositorySessionManager``."""
         return LogRepository(self.session_id, self.records, self._correct)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
@@ -478,7 +478,7 @@ class StoredSession:
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
-        """Return an agent's conversation from this session manager; read it from the tiers if it is not there."""
+        """Return the conversation of an agent that this manager uses. For other agents, read the conversation in the tiers."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:

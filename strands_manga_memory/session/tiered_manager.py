@@ -266,7 +266,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush all changes of the session, and mark the copy in the durable tier as complete.
+        """Flush all changes of the session, and mark its durable copy as complete (the hot tier has nothing newer).
 
         The manager can still be used.
         """

@@ -52,7 +52,7 @@ class Place:
 
         Args:
             session: Storage id of the session.
-            kind: Kind of the conversation.
+            kind: ``A`` for an agent, ``M`` for a Graph or Swarm.
             id_: Id of the agent or orchestrator, not escaped.
         """
         return cls(session, f"{kind}:{encoded_id(id_)}")
@@ -155,7 +155,7 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the index partition to read first. All partitions are read, in a circle from this one.
+            start: Number of the index partition to read first. The later ones follow, and then those before it.
         """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
@@ -207,12 +207,12 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the item that stores when a conversation is due in the expiry index."""
+    """Return the key of the table item that stores the time of a conversation's entry in the expiry index."""
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the item that stores which version of a conversation was last given to the finalizer (summarizer)."""
+    """Return the key of the table item that stores which version of a conversation the finalizer (summarizer) last got."""
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -221,8 +221,7 @@ class ListedSession(NamedTuple):
 
     Args:
         scope: The session and its user.
-        waits: Whether the session is deleted, but listed until copies in a hot tier have expired that the deletion did not
-            reach.
+        waits: Whether the session is deleted, but stays listed because a hot tier may still have copies of it.
     """
 
     scope: ConversationScope
@@ -230,7 +229,7 @@ class ListedSession(NamedTuple):
 
 
 def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions of a user from the user's directory, and the names of its entries that cannot be read."""
+    """Return the sessions in a user's directory (list of sessions), and the names of directory entries that cannot be read."""
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[ListedSession] = []
@@ -250,9 +249,10 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
 
 
 def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
-    """Remove a deleted session from its user's directory.
+    """Remove a deleted session from its user's directory (list of sessions).
 
-    If a hot tier may still have copies, the entry is only marked as deleted, and stays until the copies have expired.
+    If a hot tier may still have copies of the session, the entry is only marked as deleted, and stays until the copies have
+    expired.
 
     Args:
         table: The durable tier.
@@ -299,7 +299,7 @@ Refresh = Literal["never", "turn"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """Stores of a session manager, their health, and the rules for saving.
+    """Stores of a session manager, their background writer, and the rules for saving.
 
     Most fields are arguments of ``TieredSessionManager``.
 
@@ -369,7 +369,7 @@ def connect(
     ids: Mapping[str, Any],
     check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
 ) -> Conversation:
-    """Return the access to a conversation in the given stores, without reading the conversation.
+    """Return an object that reads and writes a conversation in the given stores. Nothing is read yet.
 
     Args:
         place: Storage key of the conversation.
@@ -405,7 +405,7 @@ def connect(
 
 
 def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
-    """Return the access to one conversation in the durable store; None if there is no durable store."""
+    """Return an object that reads and writes one conversation in the durable store; None if there is no durable store."""
     if tiers.durable is None:
         return None
     directory = directory_key(place.session, ids)

@@ -1,4 +1,4 @@
-"""Times to live of conversations, and counts of how long users stay away from them."""
+"""Times to live of conversations, and histograms of the seconds between the turns of a conversation."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _GROWING = 20
 class TtlPolicy:
     """Policy that sets how long a conversation stays in the hot tier, and how long a session lasts.
 
-    In the mode ``hybrid``, the time to live depends on the user's tier and on the number of turns:
+    In the mode ``hybrid``, the time to live depends on the user's service tier and on the number of turns:
 
     - ``standard``: 1,800 seconds, and 2,700 from 10 turns on.
     - ``premium``: 2,700 seconds, and 3,600 from 8 turns on.
     - ``vip``: 3,600 seconds, and 7,200 from 5 turns on.
 
     Args:
-        tier: The user's tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function that
-            returns it, called at each use, because a tier may change during a session.
-        mode: ``hybrid`` (default): by tier and turns; the agent's reads and writes restart the time to live. ``sliding``:
-            always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for each turn after
-            the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write, never
-            restarted.
+        tier: The user's service tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function
+            that returns it, called at each use, because the service tier may change during a session.
+        mode: ``hybrid`` (default): by service tier and turns; the agent's reads and writes restart the time to live.
+            ``sliding``: always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for
+            each turn after the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
+            never restarted.
         seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it has the effect of ``sliding``.
             Default 1,800.
         session: Seconds after the last use at which the session ends. The next use starts a new one. Default 86,400.
@@ -108,22 +108,22 @@ class TtlPolicy:
 
 
 PARTITION = "returns/all"
-"""Partition of the stored counts. The slash keeps it apart from the partitions of sessions."""
+"""Partition of the stored histograms. The slash keeps it apart from the partitions of sessions."""
 
 KEPT_SECONDS = 90 * 86_400.0
-"""Seconds for which the counts of a day are kept."""
+"""Seconds for which the histogram of a day is kept."""
 
 _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Counts of how long users stay away from conversations, stored in the durable tier every 5 minutes.
+    """Histogram of the seconds between two turns of a conversation, stored in the durable tier every 5 minutes.
 
-    Each process stores one item per day. If a process is killed, its counts since the last write are lost.
+    Each process stores one item per day. If a process is killed, its changes since the last write are lost.
 
     Args:
-        table: The durable tier. None: the counts are not stored.
-        writer: Writes the counts in the background.
+        table: The durable tier. None: the histogram is not stored.
+        writer: Writes the histogram in the background.
     """
 
     def __init__(self, table: Table | None, writer: Writer) -> None:
@@ -133,7 +133,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin without counts of users' absences in the child of a process fork. The parent process stores its own counts."""
+        """Begin with an empty histogram in the child of a process fork. The parent process stores its own histogram."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -141,11 +141,11 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float) -> None:
-        """Count one return of a user.
+        """Add the time between two turns of a conversation to the histogram.
 
         Args:
-            gap: Seconds for which the user stayed away.
-            now: Time of the return, in seconds since 1970.
+            gap: Seconds between the two turns.
+            now: Time of the second turn, in seconds since 1970.
         """
         with self._lock:
             self.gaps.add(gap)
@@ -159,7 +159,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store today's counts of users' absences. If the table does not answer, they stay in memory for the next save."""
+        """Store today's histogram of the seconds between turns. If the table does not answer, the next save includes it."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
@@ -178,7 +178,7 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return a histogram of users' absences in seconds, with the counts that all processes have stored.
+    """Return the histogram of the seconds between two turns of a conversation, as stored by all processes.
 
     Args:
         table: The durable tier.
@@ -195,7 +195,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the counts of users' absences that all session managers with the same background writer share."""
+    """Return the histogram of seconds between turns that all session managers with the same background writer share."""
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table, writer))
     return found

@@ -28,14 +28,15 @@ def slots_of(
 ) -> tuple[Slot, ...]:
     """Convert an agent's history from messages to references to stored messages.
 
-    A message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the edited
-    message. For a message that is not stored, such as a summary, the reference contains the message and has no turn key.
+    A stored message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the
+    edited message. For a message that is not stored, such as a summary, the reference contains the message and has no turn key.
 
     Args:
         messages: The messages of the agent's history.
         view: References of the previous history, and of the messages that were added since.
         stored: Returns the serialized message to which a reference points.
-        found: Returns turn key and index of each message in memory with a ``tracking_id``, also if it left the history.
+        found: Returns turn key and index of each message in memory with a given ``tracking_id``, also of messages that left the
+            history.
     """
     left: dict[bytes, list[Slot]] = {}
     for slot in view:

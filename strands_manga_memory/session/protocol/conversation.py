@@ -262,7 +262,7 @@ class Conversation:
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin with the durable tier, because the hot tier lacks the conversation or is unknown."""
+        """Whether the next save must begin with the durable tier, as the hot tier is not known to have the conversation."""
         return self.durable is not None and is_nothing(None if self.hot is None else self.hot.record)
 
     def _try_hot(self) -> bool:
@@ -407,7 +407,7 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write ended turns to the log. Return the other turns in ``missing``, with their numbers of messages in the log.
+        """Write ended turns to the log. Return the other missing turns, with their numbers of messages in the log.
 
         A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """
@@ -531,7 +531,7 @@ class Conversation:
         return True
 
     def empty_hot(self) -> bool:
-        """Remove the conversation from the hot tier after a flush. For an hour, an empty record refuses late writes.
+        """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, to refuse late writes.
 
         Returns:
             False if the hot tier lacks the conversation, the durable tier lacks some of it, or another process has changed it.

@@ -112,7 +112,7 @@ class DurableTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the conversation's head item (table item with its state), or its absence, is known from a read or write."""
+        """Whether the table item with the conversation's state, or its absence, is known from an earlier read or write."""
         return self._head is not None
 
     @property

@@ -124,7 +124,7 @@ class _Stored:
 
     @property
     def names(self) -> set[str]:
-        """Names of all fields of the conversation's hash, except ``window``."""
+        """Names of all fields of the conversation's hash in the hot tier, except ``window``."""
         return self.small.keys() | {_field_name(part, number) for part, number in self.numbers.items()}
 
     @property
@@ -309,7 +309,7 @@ class HotTier:
     # Fields
 
     def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:
-        """Encode the state of a conversation as fields of its hash.
+        """Encode the state of a conversation as fields of its hash in the hot tier.
 
         Returns:
             The content of the hash after the write, the fields that change, and the names of the fields to remove.
@@ -376,7 +376,7 @@ class HotTier:
         return stored
 
     def _decode_part(self, name: str, data: bytes, stored: _Stored) -> None:
-        """Decode a hash field with a turn, a state value or an edited message, and add its content to ``stored``."""
+        """Decode a turn, state value or edited message from its field of a conversation's hash, and add it to ``stored``."""
         number = int(name[1:])
         if name[0] == "x":
             with trusted(self._name):

@@ -428,7 +428,7 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns of the log to this copy, if ``incarnation`` is the present run of the conversation."""
+        """Add turns of the log to this process's copy, if ``incarnation`` is the present run of the conversation."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
@@ -449,7 +449,7 @@ class LocalCopy:
             return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
     def begin_after(self, record: Record) -> None:
-        """Discard this copy after the conversation was deleted or has expired, and begin with the empty record ``record``."""
+        """Discard this process's copy after a deletion or expiry of the conversation. Begin with the empty ``record``."""
         self.resets += 1
         self._skips_rest = self._skips_rest or self._open is not None
         self.base = record
