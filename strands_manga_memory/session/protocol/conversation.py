@@ -68,9 +68,9 @@ class Conversation:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
+        """Whether a flush is due: ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
 
-        The record is outdated if it lacks a redaction, is hours older than the last use, or is marked complete too early.
+        Outdated means that it lacks a redaction, is hours older than the last use, or is marked complete before the last turn.
         """
         if self.durable is None:
             return False
@@ -136,7 +136,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the conversation's record from the hot tier, merge it with this process's copy, and return it or None."""
+        """Read the conversation from the hot tier, merge it with this process's copy, and return its state; None if missing."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -149,10 +149,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the conversation's record from the durable tier, merge it with this process's copy, and return it or None.
+        """Read the conversation from the durable tier, merge it with this process's copy, and return its state or None.
 
         Args:
-            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
+            is_alone: Whether the hot tier lacks the conversation. Logged turns that the state does not list are then added.
         """
         durable = self._durable()
         with self._durable_io:
@@ -171,14 +171,14 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read the messages of the agent's history that are not in memory yet. If the read fails, they stay missing."""
+        """Read those messages of the agent's history that are not in memory yet. If the read fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(lambda: self.read_turns(base.incarnation, lacking))
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read the given turns from the log. Missing turns, and turns that cannot be read, are left out."""
+        """Read the given turns of the conversation from the log. Missing and unreadable turns are left out."""
         if self.durable is not None:
             return self.durable.get_turns(incarnation, keys)
         with self._hot_io:
@@ -209,7 +209,7 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Save to the hot tier or, if that tier lacks the conversation or does not answer, to the durable tier."""
+        """Save the conversation in the hot tier. If that tier lacks it or does not answer, save it in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
@@ -289,7 +289,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation. Mark the durable copy as complete until a new message: the hot tier has nothing newer."""
+        """Flush the conversation, and mark its durable copy as complete: nothing newer is in the hot tier."""
         if self.hot is not None and self.durable is not None:
             self.local.close()
         self.flush(writes_hot=writes_hot)
@@ -407,7 +407,7 @@ class Conversation:
             self._attempt(lambda: self._write_hot(record))
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write ended turns to the log. Return the other missing turns, with their numbers of messages in the log.
+        """Write missing turns that have ended to the log. Return the other missing turns, with their numbers of messages there.
 
         A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """

@@ -232,7 +232,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number of the conversation's first run that ``tombstones`` do not delete; 0 if there are no tombstones."""
+        """Return the number of the conversation's first run that none of the tombstones deletes; 0 without tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 

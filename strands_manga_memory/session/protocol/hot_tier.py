@@ -242,7 +242,8 @@ class HotTier:
             ttl: Seconds to live from now.
 
         Returns:
-            False if another writer has changed the conversation. Then read it, merge, and try again.
+            False if another writer has changed the conversation. Then read the conversation, merge it into ``record``, and try
+            again.
 
         Raises:
             StoreUnavailableError: The store does not answer. The conversation may have been stored.
@@ -450,9 +451,9 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return the number in the name of each part's hash field, such as 12 for the field ``m12``.
+    """Return the field number of each part (turn, state value or edited message), such as 12 for the hash field ``m12``.
 
-    A part is a turn, a state value or an edited message. A part in ``known`` keeps its number; a new part gets a free one.
+    A part in ``known`` keeps its number, and a new part gets a free number.
     """
     used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
     free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}

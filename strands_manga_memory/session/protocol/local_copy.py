@@ -159,7 +159,7 @@ class LocalCopy:
                 self._open = None
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history, given as references. It may lack messages, or have edited messages or summaries."""
+        """Set the agent's present history, given as references. Messages may have been removed, edited or added."""
         with self.lock:
             kept = self.base.without_redacted_bodies(view)
             edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
@@ -324,7 +324,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Fix the keys of unsaved turns in a record (state of the conversation), before the record is sent to a tier.
+        """Make the keys of unsaved turns in a record (state of the conversation) final, before a tier gets the record.
 
         Until then, an unsaved turn gets a new key if a turn with a higher key is read from a tier.
 
@@ -353,7 +353,7 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Those turns of ``forgotten_keys(found)`` that are in the log, with their numbers of messages there.
+            logged: Old turns (see ``forgotten_keys``) that are in the log, with their numbers of messages there.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -374,7 +374,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Merge a record (state of the conversation) that a tier has stored. Changes that the record lacks stay unsaved."""
+        """Merge a record that a tier has stored with this process's copy. Changes that the record lacks stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -409,7 +409,7 @@ class LocalCopy:
         If the hot tier or another process has the messages, a later merge adds them again.
 
         Args:
-            unproven: Keys of the turns that were searched in the log, from the property ``unproven``.
+            unproven: Keys of the turns that were searched in the log, because they may have lost messages.
             found: Those of these turns that the log has.
             incarnation: Number of the conversation's run to which the log belongs. If another run has begun, nothing changes.
         """
@@ -495,8 +495,8 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record | None) -> Record:
         """Return the tombstone of a deletion: an empty record that begins a new run of the conversation (an incarnation).
 
-        The run's number is higher than ``known``, the present run's number, and the number in ``found``, a tier's record or
-        None.
+        The run's number is higher than ``known`` and the numbers of the present run and of ``found``, a tier's record (or
+        None).
         """
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
@@ -515,7 +515,7 @@ class LocalCopy:
         return not mine.has_content_of(theirs)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Mark messages of the agent's history as outdated if they were redacted after the earlier redactions ``before``."""
+        """Mark messages of the agent's history as outdated if their redactions are not in ``before`` (earlier redactions)."""
         new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}
         self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
         self.has_news = self.has_news or self.window != self.view
