@@ -36,7 +36,7 @@ class TransferredConversation:
         log: All messages in order, with their times in seconds since 1970. Each message has a ``tracking_id``.
         window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is the same message, possibly
             edited. Any other message is only in the history. None: the history has all messages of ``log``.
-        states: The agent's other states, keyed as in a Strands snapshot: ``state``, ``conversation_manager_state``,
+        states: The agent's states, keyed as in a Strands snapshot: ``state``, ``conversation_manager_state``,
             ``interrupt_state``, ``model_state``. For a missing state, the agent keeps its initial one.
         metadata: The values that ``set_metadata`` stored.
         created: Time when the conversation began, in seconds since 1970. None: now.
@@ -196,7 +196,7 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn, from 1. A turn that continues after an interrupt keeps the previous number."""
+    """Return the number of each turn, from 1. A turn that continues the previous one after an interrupt has the same number."""
     numbers: dict[TurnKey, int] = {}
     number = 0
     for key, turn in sorted(log.items()):

@@ -382,7 +382,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
-    """Add messages to an agent's history in the order of another history, and return the result. All are references.
+    """Add references to messages to an agent's history, in the order of another history. Return the result.
 
     Args:
         window: The agent's history.
