@@ -37,7 +37,7 @@ _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short t
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Make the messages of a request valid, such as by error results for interrupted tool calls. The history is not changed."""
+    """Make a model request valid, such as by error results for interrupted tool calls. The agent's history is not changed."""
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
@@ -143,9 +143,9 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
 
-        After an interrupted turn, Strands adds artificial tool results to the agent's messages. This method removes them
-        instead, because another process may still be running the turn. Requests to the model get an error result for each open
-        tool call in any case.
+        After an interrupted turn, Strands adds artificial tool results to the agent's messages. This method removes these
+        results again, because another process may still be running the turn. Requests to the model get an error result for each
+        open tool call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:

@@ -131,7 +131,7 @@ class LogRepository:
         return found
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message with the same ``message_id`` in the log and the agent's history. The old ``tracking_id`` stays.
+        """Replace the message with the given message's ``message_id`` in log and history. Its ``tracking_id`` does not change.
 
         Raises:
             ValueError: ``session_id`` is another session, there is no such message, or Strands could not process the new one.

@@ -220,7 +220,7 @@ class SessionSweeper:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"
 
     def run_once(self, *, limit: int = 100) -> int:
-        """Sweep up to ``limit`` expired conversations of each tier.
+        """Flush, finalize and remove expired conversations, up to ``limit`` in each tier.
 
         Returns:
             Number of conversations that were removed from the hot tier, or finalized from the durable tier.
