@@ -30,7 +30,7 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the log position as text that ``parse`` reads."""
+        """Return the position in the log as text."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod

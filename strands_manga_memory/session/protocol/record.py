@@ -253,7 +253,7 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn is newer than the record: it has more messages, or has ended and is open there."""
+        """Return whether a copy of a turn has more messages than the record knows, or has ended but is open in the record."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -416,7 +416,7 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has no log yet of a record's incarnation (run of the conversation).
+    """Return whether the durable tier has no log yet of the conversation's run (incarnation) in a record.
 
     Args:
         record: The record.
@@ -426,7 +426,7 @@ def begins_log(record: Record, head: Record | None) -> bool:
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the turns of a record that are missing or incomplete in the log.
+    """Return the turns of a conversation's record (state) that are missing or incomplete in the log.
 
     Args:
         record: The record.
@@ -442,7 +442,7 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of the turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
+    """Return the keys of those turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
     turns = record.turns
     return {
         key for key in keys if key in turns and (not turns[key].is_open or max(turns[key].times, default=0.0) <= silent_since)

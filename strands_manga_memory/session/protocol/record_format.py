@@ -54,7 +54,7 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
 
 
 def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
-    """Return the JSON object from the bytes that ``seal_object`` returned.
+    """Decode a stored JSON object: check, decrypt and decompress its bytes.
 
     Raises:
         CorruptRecordError: The bytes are damaged, were stored under another name, or have another version.
@@ -135,7 +135,7 @@ def json_part(dumped: bytes) -> Any:
 
 
 def dumped_part(value: Any) -> bytes:
-    """Convert a part of a JSON object, which ``json_part`` returned, back to the serialized value."""
+    """Convert a part of a JSON object back to the serialized value. This is the inverse of ``json_part``."""
     if isinstance(value, dict) and value.keys() == {"packed"}:
         return str(value["packed"]).encode("utf-8", "surrogatepass")
     return dump(value)
@@ -230,7 +230,7 @@ def record_of(
     held: Mapping[TurnKey, int],
     bodies: Mapping[int, bytes] | None = None,
 ) -> Record:
-    """Parse a conversation's record (its state) from the JSON object that ``record_object`` returned.
+    """Parse a conversation's record (its state) from a JSON object. This is the inverse of ``record_object``.
 
     Args:
         value: The JSON object.
@@ -277,7 +277,7 @@ def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Parse the number of messages of each turn from the text that ``lengths_text`` returns."""
+    """Parse the number of messages of each turn from compact text. This is the inverse of ``lengths_text``."""
     entries = [entry.partition(":") for entry in text.split()]
     return {TurnKey.parse(key): int(length or _USUAL_LENGTH) for key, _, length in entries}
 
@@ -338,7 +338,7 @@ def _add_whole(entries: list[Any], number: int) -> None:
 def window_of(
     entries: Sequence[Any], lengths: Mapping[TurnKey, int], bodies: Mapping[int, bytes] | None = None
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from the JSON list that ``window_list`` returned. Turns that ``lengths`` lacks are left out."""
+    """Parse an agent's history from a JSON list. Messages of turns that are not in ``lengths`` are left out."""
     keys = dict(enumerate(sorted(lengths), 1))
     window: list[Slot] = []
     for entry in entries:
