@@ -1,6 +1,7 @@
 """Rules for English and Japanese text.
 
-The modules of this folder find dialogue acts, entities, preferences, facts and search terms, and summarize sessions.
+The modules of this folder classify messages, find entities, preferences, facts and search terms in texts, and summarize
+sessions.
 """
 
 from __future__ import annotations

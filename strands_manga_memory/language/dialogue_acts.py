@@ -1,8 +1,8 @@
 """Classification of messages by dialogue act (purpose), such as greeting, correction or instruction. English and Japanese.
 
-The act depends on the words of the message and on the message before it. The patterns of the acts are in the language packs, in
-order of priority. A standing instruction is an order for all later answers of the assistant. It forbids something, applies
-every time, or concerns the length, tone, language or format of answers.
+The act depends on the words of the message and on the message before it. The patterns that identify acts are in the files
+``packs/*.toml``, in order of priority. A standing instruction is an order for all later answers of the assistant. It forbids
+something, applies every time, or concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 
 
 def dialogue_act(text: str, role: str) -> DialogueAct:
-    """Classify a message by its words.
+    """Return the dialogue act (purpose) of a message, judged by its words.
 
-    A greeting, farewell or acknowledgement has nearly no other words. For example, "Hi, do you have volume 12?" is not a
-    greeting. In a text of over 800 characters, only the first 600 and the last 200 characters are read.
+    A message is a greeting, farewell or acknowledgement only if it has nearly no other words. For example, "Hi, do you have
+    volume 12?" is not a greeting. In a text of over 800 characters, only the first 600 and the last 200 characters are read.
 
     Args:
         text: Text of the message.
@@ -70,7 +70,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Normalize a text for the rules of dialogue acts.
+    """Normalize a message for the patterns that identify its dialogue act (purpose).
 
     The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only the first 600 and the last 200
     are kept.
@@ -93,9 +93,9 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _candidates(text: str, role: str) -> Iterator[Rule]:
-    """Yield the rules of dialogue acts that may match a text, in the order of the language packs.
+    """Yield the rules of dialogue acts that may match a text: the rules with a cue word that the text contains.
 
-    A rule can match only if the text contains one of its cue words. Japanese rules come first.
+    Japanese rules come before English rules. The rules of each language are in the order of their language pack.
     """
     if not text.isascii():
         yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
@@ -120,7 +120,7 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, such as a greeting. None for any other message."""
+    """Return the dialogue act of a message if it is small talk, such as a greeting. None for any other message."""
     return _small_talk(plain(text), role)
 
 
@@ -129,9 +129,10 @@ def _small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of English small talk. None for any other text.
+    """Return the dialogue act of an English text if it is small talk. None for any other text.
 
-    Small talk consists of common phrases. Thanks and farewells may contain one other word, and farewells by the assistant two.
+    Small talk consists of common phrases. Thanks and farewells may contain one other word. Farewells of the assistant may
+    contain two.
     """
     if len(text) > _LONGEST:
         return None
@@ -160,8 +161,8 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
     """Return the dialogue act of an English message that consists of common phrases other than greetings and thanks.
 
-    The act is an acknowledgement, a farewell or a decision. The result is None if none of these applies, or if the assistant
-    answers a question.
+    The act is an acknowledgement, a farewell or a decision. The result is None if none of these applies, or if the message is
+    an answer of the assistant to a question.
     """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
@@ -174,7 +175,7 @@ def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | Non
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of Japanese small talk: set phrases and at most two other letters. None for any other text."""
+    """Return the dialogue act of a Japanese text of set phrases and at most two other letters. None for any other text."""
     if len(text) > _LONGEST_JAPANESE:
         return None
     found: DialogueAct | None = None
@@ -234,8 +235,8 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is a standing instruction that no later message has revoked.
 
     A standing instruction is an order for all later answers. A message can revoke one earlier instruction: the instruction that
-    shares the most words and topics with the message, in either language. Of several such instructions, the latest is revoked.
-    A revocation without a topic, such as "forget the rules", revokes the latest instruction.
+    shares the most words and topics with the message, in either language. If several share equally many, the latest of
+    them is revoked. A revocation without a topic, such as "forget the rules", revokes the latest instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -254,7 +255,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the terms by which instructions are compared: search terms, and topics, which are the same in all languages."""
+    """Return the search terms of an instruction, and its topics, such as length, which are equal in both languages."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     topics = {
@@ -304,13 +305,13 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
     """Return the dialogue act of a user's message, given the assistant's message before it.
 
-    The result is ``act``, except in these cases:
+    The result is the argument ``act``, except in these cases:
 
     - If the assistant refused a wish, a proposal of something else becomes a correction: "how about eight?" after "there is no
       table at seven". This applies to constraints, decisions and unmatched messages.
     - A decision with a number or a time becomes a constraint.
     - An unmatched message with a number, a time or a name becomes a constraint.
-    - A constraint that only drops a condition becomes unmatched.
+    - A constraint that only withdraws a condition, such as "any day is fine" in Japanese, becomes unmatched.
     - If a message worded as a correction only declines an offer, as in "no, just the address", its other words determine the
       act.
 
@@ -333,7 +334,7 @@ def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answe
 
 
 def _only_lets_go(said: str) -> bool:
-    """Return whether a Japanese message drops a condition and sets no other condition."""
+    """Return whether a Japanese message only withdraws a condition, as in "any day is fine", and sets no other condition."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
@@ -341,9 +342,9 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a message gives a value, such as a number, a time or a name.
+    """Return whether a user's message with the dialogue act ``act`` gives a value: a number, a time or a name.
 
-    Only decisions and unmatched messages count. In a decision, a name does not count.
+    In a decision, a name is not a value. For acts other than decisions and unmatched messages, the result is False.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
@@ -358,7 +359,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a message proposes something else ("how about eight?") after a refusal ("there is no table at seven")."""
+    """Return whether a user proposes something else ("how about eight?") after a refusal ("there is no table at seven")."""
     if DECLINES.search(before) is None:
         return False
     if said.isascii():
@@ -371,10 +372,10 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a message that is worded as a correction.
+    """Return the dialogue act of a user's message that is worded as a correction.
 
-    If the message only declines an offer in the message ``before``, its other words determine the act. Otherwise, it is a
-    correction.
+    If the message only declines an offer in the assistant's message ``before``, its other words determine the act. Otherwise,
+    the act is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

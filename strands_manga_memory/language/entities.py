@@ -27,11 +27,11 @@ class EntityType:
         name: Name of the type, such as ``"asin"``.
         pattern: Pattern that finds candidates. Full-width letters and digits of the text were replaced by half-width
             characters.
-        canonical: Function that checks a candidate and returns its canonical form.
+        canonical: Function that returns the canonical form of a candidate, or None if the candidate is invalid.
         is_exact: Whether a value identifies one thing, as an order number does.
         has_digits: Whether every value has a digit, including kanji digits. Texts without digits are then not searched.
         cues: Lower-case texts. A text is searched only if it contains at least one cue. Without cues, every text is searched.
-        is_single: Whether a conversation has one current value. A newer value then replaces an older value.
+        is_single: Whether a conversation has only one current value of this type. A newer value then replaces an older value.
         label: Words before a value of this type, as in ``"order #"``.
     """
 
@@ -67,7 +67,7 @@ class Entity:
 class EntityTypes:
     """Entity types in order of priority. Of two overlapping matches in a text, the type with the higher priority wins.
 
-    Personal data is recognized first. A card, an account or an address is therefore never an entity.
+    Personal data is recognized first. Numbers of cards and accounts and postal addresses are therefore never entities.
 
     Args:
         types: Entity types, the type with the highest priority first. Several types may have the same name. For example, a type
@@ -153,7 +153,7 @@ _DIGIT = re.compile(r"[0-9〇一二三四五六七八九十百千]")
 def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
     """Create an entity type from a list of known values, such as the series of a shop.
 
-    Upper and lower case, and full and half width, make no difference.
+    Values are found in upper and lower case, and in full and half width.
 
     Args:
         name: Name of the type.
@@ -217,5 +217,5 @@ def _is_refused(text: str, entity: Entity) -> bool:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether the word "it" may refer to an entity: to a thing, a date or contact data, but not to an amount."""
+    """Return whether a user may call an entity "it". False for amounts, such as prices, and True for all other entities."""
     return entity.type not in _COUNTS

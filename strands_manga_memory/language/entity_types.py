@@ -105,7 +105,7 @@ def _is_title_case(text: str) -> bool:
 def _title(match: re.Match[str]) -> str | None:
     """Return the title in a quotation. None if the quotation is not a title.
 
-    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word for books.
+    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word such as "book".
     """
     brackets, inside = match["value"][0], match["value"][1:-1].strip()
     is_named = match["named"] is not None or match["label"] is not None
@@ -152,7 +152,7 @@ def _volume(match: re.Match[str]) -> str:
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a manga series in a match. None if the match names no series.
+    """Return the name of a manga series in a match of the pattern for series. None if the match names no series.
 
     For example, "manga: volume 2" names only a volume, and "manga: which was it?" is a question.
     """

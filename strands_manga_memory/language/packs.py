@@ -32,7 +32,7 @@ class Rule:
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
         revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
-        unless: Name of a pattern in the section ``around``. A match is invalid if that pattern matches the surrounding text.
+        unless: Name of a pattern in the pack's section ``around``. If that pattern matches the nearby text, a match is invalid.
     """
 
     key: str
@@ -80,7 +80,7 @@ class LanguagePack:
         def __getattr__(self, section: str) -> Section: ...
 
     def words(self, name: str) -> frozenset[str]:
-        """Return the word list with the name ``section.name``.
+        """Return the word list ``section.name`` of the language pack.
 
         Raises:
             KeyError: The pack has no such list.
@@ -186,12 +186,12 @@ def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Resu
 
 @functools.cache
 def load_packs() -> tuple[LanguagePack, LanguagePack]:
-    """Return the English and the Japanese language pack. They are read once."""
+    """Return the English and the Japanese language pack. Their files are read only once."""
     return load_pack("en"), load_pack("ja")
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns ``section.name`` of all language packs to one pattern, which matches if one of them matches.
+    """Combine the patterns ``section.name`` of all language packs to one pattern that matches a text of either language.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.

@@ -212,9 +212,9 @@ def half_width(text: str) -> str:
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
-    """Yield the parts of a half-width text that are personal data of a rule's kind.
+    """Yield the valid matches of a rule's pattern in a half-width text.
 
-    If a match of the pattern is invalid, a valid match may begin inside it. In "2024 4111 1111 1111 1111" the card number
+    If a match is invalid, a valid match may begin inside it. In "2024 4111 1111 1111 1111" the card number
     begins at the second group of digits.
     """
     end = 0
@@ -233,7 +233,7 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
 
 
 def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Callable[[PiiRule, str], str]) -> str:
-    """Replace all matches of rules in a text, and return the result.
+    """Replace the personal data that rules find in a text, and return the changed text.
 
     Args:
         text: Text to search.
@@ -254,7 +254,7 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
 
 @cached_if_short
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data that the default rules find in a text, in the order of the rules, without overlaps."""
+    """Return the personal data that the default rules find in a text. Of overlapping data, the earlier rule wins."""
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
     for rule in DEFAULT_RULES:

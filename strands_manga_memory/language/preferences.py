@@ -1,7 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A slot is the key of a preference, such as ``genre``. A clause states one by its verb ("I'm tired of ..."), or by evaluating a
-known value, such as a genre. Statements about others, questions and wishes of the moment are no preferences.
+A slot is the key of a preference, such as ``genre``. A clause states a preference by its verb ("I'm tired of ..."), or by
+evaluating a known value, such as a genre. Statements about others, questions and wishes of the moment are no preferences.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value. ``ホラー``, ``Horror manga`` and ``horror`` have the same canonical form."""
+    """Return the canonical form of a value such as a genre. ``ホラー``, ``Horror manga`` and ``horror`` have the same form."""
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
         shorter = plain.removesuffix(ending).strip()
@@ -112,7 +112,7 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text. If no value shares a term, return the text."""
+    """Return the one of ``values`` that shares the most terms with a text. If none shares a term, return the text."""
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
@@ -129,7 +129,7 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
     """Return the stored preferences that change when a user states a preference.
 
-    A wanted value is removed from ``dislikes``. A value that is no longer wanted is removed from its slot.
+    A wanted value moves from ``dislikes`` to its slot, an unwanted value the other way. A value no longer wanted is removed.
 
     Args:
         slots: Stored preferences, keyed by slot, such as ``genre``.
@@ -194,7 +194,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two messages before it. If they mention a gift, a budget in ``texts`` is left out.
+        before: Texts of the user's two previous messages. If they mention a gift, a budget in ``texts`` is left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -218,7 +218,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the budget that a sentence such as "make that 35" changes. Empty if the last text of ``before`` has no budget."""
+    """Return the new budget if a sentence ("make that 35") changes the budget in the last text of ``before``. Else empty."""
     budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
     if not budget or (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
@@ -330,7 +330,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found name, place or allergy is no fact, but quoted, supposed, or a genre ("I live in fantasy")."""
+    """Return whether a found name, place or allergy is only quoted, only supposed, or a genre, as in "I live in fantasy"."""
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -352,7 +352,7 @@ def _names_a_value(sentence: str) -> bool:
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    """Yield a whole sentence as a preference: an instruction has the slot (key) ``style``, other sentences have no slot."""
+    """Yield a whole sentence as a preference. An instruction gets the slot (key) ``style``, any other sentence no slot."""
     is_question = sentence.rstrip().endswith(("?", "？"))
     if is_question or any(
         pattern.search(sentence) for pattern in (_ANAPHORA, JA.preferences.as_one_likes, JA.statements.whether)
@@ -393,7 +393,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 
 
 def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
-    """Convert found values to preferences. All wanted values of a slot, such as ``genre``, are joined to one preference."""
+    """Convert values found in a text to preferences. Wanted values of one slot (``genre``) are joined to one preference."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -427,7 +427,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences in the object of a verb such as "love": its known values, such as genres, or else the object."""
+    """Return the preferences in the object of a verb such as "love": its known values, such as genres, or else all of it."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)

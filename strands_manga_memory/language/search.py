@@ -74,11 +74,11 @@ def query_terms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the terms that express the subject of a question. A text with one of them in its ``evidence_terms`` is relevant.
+    """Return the search terms that express the subject of a question. A text that contains one of them is relevant.
 
     Words that are common in requests (such as "recommend" or "again"), grammatical words, single digits, and single kanji that
-    are no nouns are left out. A question about the user or the assistant, such as "What do I love?", may have no other words.
-    All its words except grammatical words then count.
+    are no nouns are left out. If a question about the user or the assistant, such as "What do I love?", has no other words,
+    only its grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -99,11 +99,11 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that are compared with the ``content_terms`` of a question.
+    """Return the terms of a text that are compared with the terms of a question, from ``content_terms``.
 
-    They differ from ``search_terms`` in Japanese. Katakana words give groups of three characters instead of pairs, because
-    カード and ハードカバー share a pair but no group of three. Pairs of a hiragana and another character are left out, because
-    they usually cross the border of two words.
+    For English, these are the ``search_terms``. In Japanese, katakana words give groups of three characters instead of pairs,
+    because カード and ハードカバー share a pair but no group of three. Pairs of a hiragana and another character are left out,
+    because they usually cross the border of two words.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -214,7 +214,7 @@ def excerpt_for_query(
     records: bool = False,
     follows: bool = True,
 ) -> str:
-    """Return the passages of a text that answer a question best, in their order.
+    """Return the passages of a text that answer a question best, in the order of the text.
 
     A passage is relevant if it shares a term with the question, or follows a passage that does. If no passage shares a term
     with the question, passages are taken from the beginning of the text.
@@ -225,7 +225,7 @@ def excerpt_for_query(
         most: Largest number of tokens of the result.
         count: Function that counts the tokens of a text.
         known: Function that returns True for passages to omit. Default: none.
-        records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The names are not searched.
+        records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The search ignores the names.
         follows: Whether a passage may be quoted because it follows a relevant passage. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
@@ -257,10 +257,10 @@ def without_field_names(text: str) -> str:
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages that are relevant to the terms ``asked``, the best first.
+    """Return the positions of the passages with a score above 0 for the terms ``asked``, the best passage first.
 
-    A passage is relevant if it contains a term, or if ``context`` is above 0 and the passage before it does. ``context`` is the
-    share of that passage's score that is added to its own. If no passage contains a term, all positions are returned in order.
+    A passage gets a score for the terms that it contains, and the share ``context`` of the score that the previous passage gets
+    for its terms. If no passage contains a term, all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -337,7 +337,7 @@ def dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> list[list[float]]:
-    """Return an embedding vector for each text, scaled to the norm 1.
+    """Return an embedding vector for each text, scaled to length 1.
 
     Raises:
         ValueError: ``embed`` did not return one vector for each text.
@@ -357,7 +357,7 @@ _MOST_POSTINGS = 1_500
 
 
 class LexicalIndex(Generic[_Name]):
-    """Index that finds texts by their words. Thread-safe.
+    """Index in memory that finds texts by their words. Thread-safe.
 
     Each text has a name and may have neighbors, such as the turns before and after a turn. The terms of the neighbors weigh 0.3
     instead of 1. An answer is therefore also found by the words of its question.
@@ -427,7 +427,7 @@ class LexicalIndex(Generic[_Name]):
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
         """Search the index, and return the similarity of each text that shares a term with the query, keyed by name.
 
-        The best text comes first. Its similarity is 1, and all are above 0.
+        The best text comes first, with the similarity 1. All similarities are above 0.
 
         Args:
             query: Question to search for.
@@ -446,9 +446,9 @@ class LexicalIndex(Generic[_Name]):
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
     def _rarest(self, asked: Iterable[str]) -> list[str]:
-        """Return the terms in ``asked`` that one search uses, the rarest first.
+        """Return the terms in ``asked`` that a search of the index uses, the rarest first.
 
-        Terms that no text contains are left out, and so are the most frequent terms beyond the limits of a search.
+        Terms that no text contains are left out. At most 24 terms are used, with about 1,500 index entries in total.
         """
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
         chosen: list[str] = []

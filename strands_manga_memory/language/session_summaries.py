@@ -130,8 +130,8 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer that uses rules, without a model.
 
-    The summary quotes the two most specific requests, and the answer to the last of them. Topics are found by names, and the
-    sentiment by words.
+    The summary quotes the user's two most specific requests, and the answer to the last of them. Topics are titles and names.
+    The user's words determine the sentiment.
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
@@ -151,9 +151,10 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a text that quotes the two most specific requests of the user, and the answer to the last of them, if they fit.
+    """Return a summary that quotes the user's two most specific requests, and the answer to the last of them.
 
-    Sentences that state a preference are left out, because the summary has a field for these.
+    Quotes that do not fit into ``max_tokens`` are left out. So are sentences that state a preference, because a session summary
+    has a field for preferences.
     """
     said = [
         (at, each.strip())
@@ -177,7 +178,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _quoting(requests: Sequence[str], answer: str) -> str:
-    """Return sentences that quote one or two requests and the answer, if any, in the language of the requests."""
+    """Return a text that quotes one or two requests of a user and the answer, if any, in the language of the requests."""
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
         asked = "".join(f"「{each}」、また" for each in first)
@@ -201,7 +202,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Return a summary with its text truncated to ``max_tokens``, or raise an error if the summary cannot be used.
+    """Check whether a session summary can be used, and return it with its text truncated to ``max_tokens`` tokens.
 
     Args:
         summary: Summary to check.
@@ -263,7 +264,7 @@ def classify_sentiment(texts: Any) -> Sentiment:
 def _feeling(sentence: str) -> int:
     """Return the sentiment of a sentence towards the assistant: above 0 if positive, below 0 if negative, else 0.
 
-    Preferences, such as "I hate horror", and questions about a thing count as 0.
+    Preferences, such as "I hate horror", and questions about an item count as 0.
     """
     score = sentiment_score(sentence)
     if not score or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence)) or extract_preferences([sentence]):
@@ -358,7 +359,7 @@ class ModelSessionSummarizer:
         self._most = max_characters
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Request a summary from the model up to three times, and return the one that lacks the fewest required facts.
+        """Request a summary from the model up to three times, and return the summary that lacks the fewest required facts.
 
         Raises:
             SessionSummaryError: No answer of the model can be used.
@@ -437,8 +438,8 @@ def summarize_session(
 ) -> SessionSummary:
     """Summarize a session. If the summarizer hangs or fails in all attempts, rules write the summary.
 
-    A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Preferences, decisions and open
-    questions that the summary lacks are added in plain words if they fit.
+    A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Facts, preferences and open
+    questions that the summary lacks are added. Facts are added to its text only if they fit into ``max_tokens``.
 
     Args:
         summarizer: Summarizer to use.
@@ -471,7 +472,7 @@ def render_lines(lines: Sequence[Line]) -> str:
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
     """Return the preferences, corrections, decisions, outcomes and open questions that a summary must contain.
 
-    These facts use at most 60 % of ``max_tokens``.
+    The most important of these facts are returned, with at most 60 % of ``max_tokens`` in total.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -490,7 +491,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether ``text``, also given as ``said``, contains all values of a fact (such as prices) and most of its words."""
+    """Return whether a summary, given as ``said`` and ``text``, contains all values of a fact and most of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -498,9 +499,9 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 
 
 def complete_summary(summary: SessionSummary, lines: Sequence[Line], max_tokens: int) -> SessionSummary:
-    """Return a summary with the facts, preferences and open questions of the conversation added that it lacks.
+    """Add the facts, preferences and open questions that a summary lacks, and return the new summary.
 
-    Facts are added to the text only if the text then has at most ``max_tokens`` tokens.
+    A fact is added to the text of the summary only if the text then has at most ``max_tokens`` tokens.
     """
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
@@ -548,7 +549,7 @@ class Utterance:
     Attributes:
         role: Role of the author.
         text: Text of the message.
-        turn: Number of the message's turn.
+        turn: Number of the turn (user request) that the message belongs to.
         at: Time of the message, in seconds since 1970.
         message_id: ``tracking_id`` of the message.
     """

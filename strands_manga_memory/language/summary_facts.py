@@ -116,7 +116,10 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the last entity of each type and unit in a text, keyed by type and unit. Only quantities have a unit."""
+    """Return the values in a text that a correction can replace, keyed by entity type and unit.
+
+    Each is the last entity of its type and unit. Only quantities have a unit.
+    """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {(one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one for one in compared}
 
@@ -124,13 +127,16 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Replace outdated values in facts by the values of later corrections, and return all facts.
 
-    A correction is a fact of the kind ``CORRECTION``. Its value replaces an earlier value of the same entity type and unit. One
-    of these conditions must be met: the values are identifiers, such as order numbers; the values have a unit; both values come
-    from messages that follow each other.
+    A correction is a fact of the kind ``CORRECTION``. Its value can replace a value of the same entity type and unit in an
+    earlier fact of the user, if one of these conditions is met:
 
-    Of several earlier facts, the one that shares the most words with the correction is changed, and of these the latest. A fact
-    more than 6 positions before the correction must share words with it: one for an identifier, two for another value. The
-    correction gets the ids of the messages that it corrects.
+    - The values are identifiers, such as order numbers.
+    - The values are quantities with a unit, such as "3 books".
+    - Both facts come from consecutive messages of the user.
+
+    Of several such facts, the fact that shares the most words with the correction is changed. If several share equally many,
+    the latest of them is changed. A fact more than 6 positions before the correction must share at least two words with it, or
+    one word if the values are identifiers. The ids of the corrected messages are added to ``corrects`` of the correction.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -157,10 +163,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 
 
 def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
-    """Return position and value of the fact that the correction at position ``at`` replaces, or ``at`` and None.
+    """Return the position and the old value of the fact that the correction at position ``at`` changes.
 
-    ``kind`` is the entity type and the unit of the value. ``apply_corrections`` explains the choice. Questions, facts of the
-    same message and facts of the assistant are ignored.
+    The result is ``at`` and None if there is no such fact. ``kind`` is the entity type and the unit of the value. Only the
+    user's statements in other messages are compared. ``apply_corrections`` explains which of them is changed.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -187,9 +193,9 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether two facts, at the positions ``before`` and ``at``, come from messages of the user that follow each other.
+    """Return whether the facts at the positions ``before`` and ``at`` come from consecutive messages of the user.
 
-    Messages without facts do not count.
+    Messages without facts are ignored.
     """
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
@@ -211,7 +217,7 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
 def without_leading_no(text: str) -> str:
-    """Return a text without a "No," at its beginning, which denies an earlier message and not the text itself."""
+    """Return a text without "No," at its beginning, because this word denies an earlier message and not the text itself."""
     return _LEADING_NO.sub("", text)
 
 
@@ -354,7 +360,7 @@ def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
 
 
 def _is_empty(sentence: str) -> bool:
-    """Return whether a sentence has only words without meaning of their own, such as "Can you help me with that?"."""
+    """Return whether a sentence has only words without information, such as "Can you help me with that?"."""
     return EMPTY_WORDS.issuperset(words(sentence)) or not (sentence.isascii() or content_terms(sentence))
 
 
@@ -376,12 +382,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
     """Return the facts that are still valid, the oldest fact first.
 
-    A fact is removed if a later fact contains it or corrects it, or has the same kind and key.
+    First, values of corrections replace outdated values. Then a fact is removed if a later fact contains all its words, or has
+    the same kind and key.
 
     Args:
         facts: New facts.
-        earlier: Facts that this function returned before. They are compared only with new facts, because the corrections among
-            them are applied already.
+        earlier: Result of the previous call. Its facts are older than the new facts and compared only with them.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -389,7 +395,9 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that no later fact contains or replaces, in their order.
+    """Return the facts that are not outdated, in their order.
+
+    A fact is outdated if a later fact contains all its words, or has the same kind and key.
 
     Facts before position ``since`` were compared in an earlier call. They are compared only with later facts.
     """
@@ -421,7 +429,7 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
 
 
 def _holding(said: frozenset[str], facts: dict[str, set[int]]) -> set[int]:
-    """Return the positions of the facts that contain all given words."""
+    """Return the positions of the facts that contain all words in ``said``. ``facts`` maps words to positions of facts."""
     holders: set[int] | None = None
     for word in said:
         holders = facts.get(word, set()) if holders is None else holders & facts.get(word, set())

@@ -146,7 +146,7 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 def information_weight(sentence: str) -> float:
     """Return the amount of specific information in a sentence, from 0 to 5.5.
 
-    Each number or name adds 1, up to 4. Words about the speaker add 1.5. The number of a list item does not count.
+    Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number before a list item does not count.
     """
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:

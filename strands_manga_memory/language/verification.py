@@ -53,7 +53,7 @@ class SearchableText:
         return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text contains all numbers, codes and entities of a fact, and most of its other words."""
+        """Return whether the text contains all entities and numbers of a fact, and most of its other words."""
         form = normalized(fact.text)
         if form in self.form:
             return True
@@ -104,7 +104,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft has none of the ``problems``. It may still lack facts."""
+        """Whether the draft of a summary can be used, because the check found no problems. It may still lack facts."""
         return not self.problems
 
 
@@ -117,10 +117,10 @@ def verify_draft(
     most_tokens: int,
     count: Callable[[str], int],
 ) -> DraftCheck:
-    """Check a draft of a summary.
+    """Check whether a draft of a summary can be used, and which required facts the draft lacks.
 
-    The draft must not be empty, a refusal or an instruction. It must fit the budget and be shorter than the conversation. It
-    must not contain entities that the conversation does not contain. It should contain every required fact.
+    The draft must not be empty, a refusal or an instruction. It must have at most ``most_tokens`` tokens and be shorter than
+    the conversation. It must not contain entities, such as prices, that the conversation does not contain.
 
     Args:
         draft: Text of the draft.
@@ -155,11 +155,11 @@ def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
-    """Return a request to a model to correct its answer.
+    """Return the text of a request to a model to correct its summary.
 
     Args:
-        problems: Problems that make the answer unusable.
-        missing: Facts that the answer lacks.
+        problems: Problems that make the summary unusable.
+        missing: Facts that the summary lacks.
     """
     parts = []
     if problems:
