@@ -1,4 +1,4 @@
-"""Text that this package adds to requests to a model, how it is escaped and removed, and the plain text of a message.
+"""Addition, escaping and removal of texts that this package puts into requests to a model, and the plain text of messages.
 
 The added text consists of tagged blocks and of placeholders for removed content.
 """
@@ -54,7 +54,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with additional text at the end of its system prompt, but before a cache point at this end."""
+    """Return a request with text added at the end of its system prompt. A cache point at the end stays after this text."""
     if not text:
         return context
     prompt = context.system_prompt
@@ -109,7 +109,7 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Escape the tags of this package in a trusted text. Other tags stay."""
+    """Escape tags that this package uses, such as ``<context>``, in a trusted text. Other tags stay."""
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
 

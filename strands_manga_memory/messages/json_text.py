@@ -56,7 +56,7 @@ class Documents:
 
 
 def find_json(text: str) -> tuple[str, list[Documents]]:
-    """Find the JSON documents in a text, also dictionaries and lists in Python's notation.
+    """Find the JSON documents in a text, and dictionaries and lists in Python's notation.
 
     Returns:
         The text, with dictionaries and lists in Python's notation rewritten as JSON. Then the documents in order, with their
@@ -110,7 +110,7 @@ def _scan(text: str) -> list[Documents]:
 def _opened(value: Any, depth: int) -> Any:
     """Return a JSON value in which strings that contain JSON are replaced by their parsed values.
 
-    Objects and lists nested deeper than ``depth`` levels are replaced by a note.
+    Objects and lists nested deeper than ``depth`` levels are replaced by the text ``[... nested values ...]``.
     """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"

@@ -94,7 +94,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply ``change`` to each image, document, video and audio block of a message or tool result, also to nested ones.
+    """Apply the function ``change`` to each media block of a message or tool result, including nested blocks.
 
     The same object is returned if nothing changes. With ``step=-1``, the last block is changed first.
     """

@@ -98,7 +98,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts and JSON values of a tool result as texts. ``written`` converts a JSON value to text."""
+    """Return the texts and JSON values in a tool result as texts. The function ``written`` converts JSON values."""
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -137,7 +137,7 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 def turns(messages: Sequence[Message]) -> list[range]:
     """Divide a history into turns. Return the range of message positions of each turn.
 
-    Messages before the first user message are a separate range.
+    Each user message without tool results begins a turn. Messages before the first turn are a separate range.
     """
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
@@ -213,7 +213,7 @@ def _block_fingerprint(block: Any) -> int:
 
 
 class UniqueNames:
-    """Creates names that are unique in a request.
+    """Generator of names that are unique in a request.
 
     Args:
         most: Most characters of a name.
@@ -227,7 +227,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return the name ``base``. If this name was returned before, a number is appended."""
+        """Return a name that was not returned before: ``base``, if necessary shortened and with a number at the end."""
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:

@@ -1,4 +1,4 @@
-"""Structured output and settings of a model, and the log level of its failures."""
+"""Requests for structured output to a model, reading of its settings, and the log level of its failures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _T = TypeVar("_T", bound="BaseModel")
 def model_setting(model: Any, name: str) -> Any:
     """Return a setting of a model, such as ``"model_id"``. None if the setting is unknown.
 
-    The model may be a wrapper or a test double without ``get_config``. Its ``get_config`` may also raise or return another
-    type.
+    No error is raised if the model has no ``get_config``, as a wrapper or a test double, or if ``get_config`` fails.
     """
     try:
         config = model.get_config()
@@ -59,7 +58,7 @@ class ModelErrorLog:
     The first failure of each type (such as missing support for structured output) is a warning. Repetitions are debug messages
     until the model succeeds.
 
-    All agents of a process share these records, because an agent may be built for each request.
+    All agents of a process share one instance, because an agent may be built for each request.
     """
 
     def __init__(self) -> None:
@@ -78,6 +77,6 @@ class ModelErrorLog:
         return level
 
     def answered(self, model: Any) -> None:
-        """Record a success of a model."""
+        """Record a success of a model. Its next failure of any type is a warning again."""
         id_ = str(model_setting(model, "model_id"))
         self._failing[type(model)] = {failed for failed in self._failing.get(type(model), ()) if failed[0] != id_}

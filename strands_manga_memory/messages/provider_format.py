@@ -41,9 +41,9 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged. Of several user messages, the last is not merged: a placeholder message of the
-    assistant precedes it, so that the model answers only the last message. Placeholders are also inserted before a history that
-    starts with the assistant, into an empty message, and between tool results and the user's next text.
+    Consecutive messages of one role are merged, except the last of several user messages. A placeholder message of the
+    assistant precedes this message, so that the model answers only the last message. Placeholders are also inserted before a
+    history that starts with the assistant, into an empty message, and between tool results and the user's next text.
 
     If a tool call has several results, only the last result stays. A call without a result gets an error result. Results
     without a call are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
@@ -205,7 +205,8 @@ def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> 
     Args:
         message: Message with tool results.
         at: Index of the message in the history.
-        latest: Tool calls of the latest message that has calls with an id, keyed by this id. Their results are set.
+        latest: Tool calls before the message, keyed by their id. Of calls in several messages with the same id, only those in
+            the latest message. Their results are set.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -233,9 +234,9 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls that must follow the calls.
+    """Return the message with the results of tool calls, which must follow the message with the calls.
 
-    If the next message of the history has exactly these results, it is returned. Otherwise, a new message is created.
+    If the next message of the history has exactly these results, that message is returned. Otherwise, a new message is created.
 
     Args:
         messages: The history.

@@ -46,7 +46,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Estimate the number of tokens of a word from its length and its first and last letter. Capitalized words have more."""
+    """Estimate the number of tokens of a word from its length and letter case. Capitalized words have more tokens."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -97,8 +97,8 @@ _CACHED_TOKENS_APART = {
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens. 0 if the provider reports none.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately. The class of the model decides
-    which applies.
+    Some providers include cached tokens in ``inputTokens``, and others report them separately. ``model_class`` shows which case
+    applies.
 
     For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens`` and ``outputTokens`` add up to
     ``totalTokens``, and ``inputTokens`` is at least the number of cached tokens.

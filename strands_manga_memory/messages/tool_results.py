@@ -1,4 +1,4 @@
-"""Separate objects and a fixed order for the tool results of an agent.
+"""Copying and ordering of the tool results of an agent.
 
 A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so both results would have the
 id of the second call. Results of calls with the same id can only be distinguished by their order.
@@ -30,7 +30,7 @@ class ToolResultSeparator:
 
         Args:
             registry: Hook registry of the agent.
-            order: Order of the callback that copies. It must be after callbacks that may replace a result.
+            order: Order of the callback that copies results. It must run after callbacks that may replace a result.
         """
         registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
         registry.add_callback(AfterToolsEvent, self._order_results)

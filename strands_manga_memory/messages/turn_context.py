@@ -1,9 +1,9 @@
-"""Block of context that plugins add to requests without changing the history.
+"""Text block with context that plugins add to requests without changing the history.
 
 The block precedes the user's text in the message that opened the turn. Each plugin adds a section to the block. Sections have a
 fixed order and share one token budget.
 
-The metadata of the message contain the number of added blocks, so that they can be removed again.
+The metadata of that message contain the number of added content blocks, so that the blocks can be removed again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -
 
 
 def without_injected(message: Message) -> Message:
-    """Return a message without the blocks that plugins added before its text. Without any, the same object is returned."""
+    """Return a message without the blocks that plugins added before its text. If there are none, return the same object."""
     count = injected_count(message)
     if not count:
         return message
@@ -142,7 +142,7 @@ def _restore_id(messages: list[Message], history: Sequence[Message], opening: in
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Add the blocks that ``without_added`` removed to the messages of a request again."""
+    """Return the messages of a request with the plugins' blocks in ``added`` put back into their places."""
     if added.after:
         messages = [*messages[:-1], {**messages[-1], "content": [*messages[-1]["content"], *added.after]}]
     return with_injected(messages, added.before) if added.before else messages
@@ -184,7 +184,7 @@ def with_section(context: InvokeModelContext, section: str) -> InvokeModelContex
 
 
 def _sections_in(text: str) -> dict[str, list[str]]:
-    """Return the lines of the sections in a text, keyed by section name."""
+    """Return the lines of each section in the text of a context block, keyed by section name."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in text.split("\n"):
@@ -201,7 +201,7 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
     """Return the context block as text, with its sections in the order of ``SECTIONS``.
 
-    If the block is too large, its last lines are removed.
+    If the block has over 4,096 tokens, lines at the end of its sections are removed, from the last section first.
     """
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     texts = [render_section(name, part) for name, part in lines.items()]
