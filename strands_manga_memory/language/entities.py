@@ -67,7 +67,7 @@ class Entity:
 class EntityTypes:
     """Entity types in order of priority. Of two overlapping matches in a text, the type with the higher priority wins.
 
-    Personal data is recognized first. Numbers of cards and accounts and postal addresses are therefore never entities.
+    Personal data is recognized first. Card numbers, account numbers and postal addresses are therefore never entities.
 
     Args:
         types: Entity types, the type with the highest priority first. Several types may have the same name. For example, a type

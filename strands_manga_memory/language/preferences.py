@@ -487,7 +487,7 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences in a Japanese sentence. The first evaluating predicate after a value shows whether it is liked."""
+    """Return the preferences in a Japanese sentence. The first evaluating word after a value shows if the value is liked."""
     found: list[Preference] = []
     parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""

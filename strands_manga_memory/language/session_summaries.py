@@ -277,7 +277,7 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return up to 5 questions and requests of the user that have no answer or a postponed answer, the latest last."""
+    """Return up to 5 questions and requests of the user without an answer, or answered only by "I will check", in order."""
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):

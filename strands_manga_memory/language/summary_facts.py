@@ -383,7 +383,7 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
     """Return the facts that are still valid, the oldest fact first.
 
     First, values of corrections replace outdated values. Then a fact is removed if a later fact contains all its words, or has
-    the same kind and key.
+    the same kind and subject (``key``).
 
     Args:
         facts: New facts.
@@ -397,9 +397,8 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Return the facts that are not outdated, in their order.
 
-    A fact is outdated if a later fact contains all its words, or has the same kind and key.
-
-    Facts before position ``since`` were compared in an earlier call. They are compared only with later facts.
+    A fact is outdated if a later fact contains all its words, or has the same kind and subject (``key``). Facts before position
+    ``since`` were compared with each other in an earlier call. They are compared only with facts from this position on.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

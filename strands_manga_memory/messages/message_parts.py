@@ -181,7 +181,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class _ContainerEnd(int):
-    """Marker for the end of a list or dictionary in a flattened nested value. Its value is the ``id()`` of that object."""
+    """Marker for the end of a list or dictionary in the traversal of a nested value. It equals the ``id()`` of that object."""
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -213,7 +213,7 @@ def _block_fingerprint(block: Any) -> int:
 
 
 class UniqueNames:
-    """Generator of names that are unique in a request.
+    """Names that are unique in a request, such as ids of tool calls.
 
     Args:
         most: Most characters of a name.

@@ -156,7 +156,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _Call:
-    """Tool call in a request, with its unique id and its result. The result is an error until a result is found."""
+    """Tool call in a request, with its unique id and its result. Until a result is found, an error is used as its result."""
 
     __slots__ = ("id", "place", "result")
 
