@@ -270,7 +270,7 @@ def _name_of(statement: str) -> str:
 
 
 def _of_sentence(sentence: str) -> list[Preference]:
-    """Return the preferences of a sentence. Each of its clauses may state a preference."""
+    """Return the preferences that a user states in a sentence. Each clause of the sentence may state a preference."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     parts = split_clauses(sentence)

@@ -439,7 +439,7 @@ def summarize_session(
     """Summarize a session. If the summarizer hangs or fails in all attempts, rules write the summary.
 
     A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Facts, preferences and open
-    questions that the summary lacks are added. Facts are added to its text only if they fit into ``max_tokens``.
+    questions of the session that the summary lacks are added, facts only if they fit into ``max_tokens``.
 
     Args:
         summarizer: Summarizer to use.
