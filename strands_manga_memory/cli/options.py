@@ -47,7 +47,7 @@ def settings_of(**options: Any) -> MangaMemorySettings:
     """Return the settings from command options and environment variables.
 
     Args:
-        options: Settings, such as ``hot_url``, that override their variables. None: the option was not given.
+        options: Settings, such as ``hot_url``, that override environment variables. None: the option was not given.
     """
     return MangaMemorySettings.from_env(**{name: value for name, value in options.items() if value is not None})
 
@@ -67,13 +67,13 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
 
     Args:
         codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
-        options: Settings that override their environment variables, as in ``settings_of``.
+        options: Settings, such as ``hot_url``, that override environment variables.
     """
     return MangaMemory.from_settings(settings_of(**options), create_tables=False, codec=codec_of(codec))
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
-    """Return the session that the arguments of a command name.
+    """Return the session id, or the scope for a user's session, from the arguments of a command.
 
     Raises:
         BadParameter: A tenant is given without a user.
@@ -123,7 +123,7 @@ def open_conversation(
 
 
 def loaded(name: str) -> Any:
-    """Import an object by a name in the format ``module:name``. A function or class is called without arguments.
+    """Import an object by a name in the format ``module:name``. If it is a function or class, return the result of a call.
 
     Raises:
         BadParameter: The module or the name does not exist.
@@ -137,7 +137,7 @@ def loaded(name: str) -> Any:
 
 
 def codec_of(name: str | None) -> Codec | None:
-    """Import a codec by a name in the format ``module:name``; None without a name.
+    """Import a codec by a name in the format ``module:name``. Return None if no name is given.
 
     Raises:
         BadParameter: The module or the name does not exist, or the object is not a codec.

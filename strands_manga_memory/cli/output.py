@@ -42,7 +42,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: as JSON on standard output, or as a text on standard error."""
+    """Print the result of a command: with ``as_json``, as JSON on standard output, otherwise as text on standard error."""
     if as_json:
         print_json(value)
     else:
@@ -74,7 +74,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines, each a sequence of labels and a text.
+    """Print lines that each consist of labels and a text.
 
     Long texts are wrapped. Their further lines are indented to the column after the labels.
     """
@@ -125,7 +125,7 @@ def print_unchecked(not_looked_at: Sequence[str]) -> bool:
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask the user for confirmation, unless ``yes``.
+    """Ask the user for confirmation, unless ``yes`` is true.
 
     Raises:
         Abort: The answer was no, or there is no terminal.

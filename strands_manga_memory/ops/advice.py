@@ -17,10 +17,10 @@ class TtlAdvice:
 
     Attributes:
         gaps: Number of recorded gaps between turns.
-        enough: Whether the gaps are enough for a recommendation, at least 100.
+        enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
         curve: Pairs of a time in seconds and the share of users who return within this time.
-        knee: Recommended TTL in seconds. A longer TTL gains few further users: at this time, ``curve`` is farthest above the
-            straight line from share 0 at 0 seconds to share 1 at the longest gap (or at one day, if the gap is longer).
+        knee: Recommended TTL in seconds, above which a longer TTL gains few further users. At this time, ``curve`` is farthest
+            above the straight line from share 0 at 0 seconds to share 1 at the longest gap or one day, whichever is shorter.
     """
 
     gaps: int
@@ -29,7 +29,7 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of users who return within ``seconds``, interpolated between two points of the curve."""
+        """Return the share of users who return within ``seconds`` after a turn, interpolated from the recorded gaps."""
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:
@@ -41,7 +41,7 @@ class TtlAdvice:
 
 
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
-    """Recommend a TTL for the hot tier from the seconds between two turns of a conversation.
+    """Recommend a TTL for the hot tier from a histogram of the seconds between two turns of a conversation.
 
     Raises:
         ValueError: The histogram is empty.

@@ -38,7 +38,7 @@ class InspectedMessage:
         seq: Position in the log; None for a message that only the history has, such as a summary.
         turn: Number of the message's turn; None for a message that only the history has.
         role: ``user`` or ``assistant``.
-        act: Dialogue act, as returned by ``message_act``.
+        act: Dialogue act, such as ``question``; ``tool_use`` or ``tool_result`` for messages of tools.
         score: Importance, from 0 to 1.
         tokens: Size in tokens.
         outcome: ``kept`` if the history has the message, ``shortened`` if the history has a shorter text, ``left`` if only
@@ -98,7 +98,7 @@ def places(
     """Return the storage key of each agent's conversation in a session.
 
     Args:
-        session: Session id within ``user``. Without ``user``: the id of a session that has no user, or the storage id of a
+        session: Session id. Without ``user``: the id of a session that has no user, or the ``storage_session_id`` of a
             ``ConversationScope``.
         user: User of the session.
         tenant: Tenant of the user.
@@ -170,7 +170,7 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
-    """Return the properties of the conversation in the hot tier, or None if the hot tier does not have it.
+    """Return the state, version, remaining time and TTL of a conversation in the hot tier. None if it is not in the hot tier.
 
     Raises:
         StoreUnavailableError: The hot tier does not answer.
@@ -186,11 +186,11 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of the conversation in the durable tier, as in ``Inspection.durable``.
+    """Return the properties of a conversation in the durable tier, such as its state, its version and its number of turns.
 
     Args:
-        head: State of the conversation in the durable tier.
-        base: State of the conversation from the data of both tiers.
+        head: Conversation as stored in the durable tier.
+        base: Conversation from the data of both tiers, which shows whether the hot tier has newer data.
         tier: Durable tier of this conversation.
         tiers: Stores and settings.
     """
@@ -207,7 +207,7 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer) -> list[InspectedMessage]:
     """Return the messages that only the agent's history has, then the messages of the log.
 
-    Each message has an outcome, such as ``kept``, as in ``InspectedMessage``.
+    The outcome of a message is ``kept``, ``shortened``, ``left`` (only in the log) or ``written`` (only in the history).
 
     Args:
         logged: Messages of the log, each with position and turn.
@@ -252,7 +252,7 @@ def display_text(message: Any) -> str:
 
 
 def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
-    """Return the number of calls and errors and the breaker's state of each called tool, keyed by tool name."""
+    """Return the calls, the errors and the circuit breaker's state of each called tool, keyed by tool name."""
     names: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for block in (block for message in messages for block in message["content"]):

@@ -63,7 +63,7 @@ class TierHealth:
 
     @property
     def error(self) -> str:
-        """Cause of the outage of a tier, as returned by ``cause_of``; empty while the tier is up."""
+        """Cause of a tier's outage, as one line of text; empty while the tier is up."""
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
@@ -140,7 +140,7 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Record that another writer changed the data first. Until the next success, each such conflict increases ``wait``."""
+        """Record that another writer changed the data first. Each such conflict lengthens the wait before the next attempt."""
         self._overtaken += 1
 
 

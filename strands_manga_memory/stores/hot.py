@@ -51,8 +51,8 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Expected epoch and version. None if the conversation must not exist. A tombstone (record of a deletion) with an
-            epoch below ``epoch`` is then allowed.
+        expect: Epoch and version that the stored conversation must have. None: it must not exist, or must be a tombstone
+            (record of a deletion) with an epoch below ``epoch``.
         epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the conversation.
         version: Version after the write, from :func:`new_version`. If the store already has this version, an earlier attempt
             succeeded.
@@ -111,7 +111,7 @@ class HotStore(Protocol):
         """Return a conversation with the requested fields and all messages of its window (current history), in one request.
 
         A conversation that is over is still returned while the store keeps it. A deleted conversation is returned as its
-        tombstone (record of the deletion). The result is None if the store has neither.
+        tombstone (record of the deletion). The result is None if nothing is stored.
 
         Args:
             conversation: Name of the conversation.

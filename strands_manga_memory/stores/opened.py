@@ -62,7 +62,7 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the table of user memories, and a list with the reason if an existing table may have been missed.
+    """Return the table of user memories, and a list of reasons why an existing table may have been missed.
 
     If no table is given, the default table in the file or service of the durable tier is used. This is the table that
     ``MangaMemory.open(memories=True)`` creates. A table with another name is not found.
@@ -72,7 +72,7 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         durable: The durable tier.
 
     Returns:
-        The table, or None without a table; and the list, which is empty if no table was missed.
+        The table, or None if there is none or none was found; and the list, which is empty if no table can have been missed.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.
@@ -97,10 +97,10 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the default table of user memories in the file or service of the durable tier, which may not exist.
+    """Return the default table of user memories in the file or service of the durable tier, and whether its name is certain.
 
-    The second value is False if the memory table may have another name. This is so if the durable tier is a DynamoDB table with
-    a custom name. For a durable tier of an unknown type, return None and False.
+    The table may not exist. The name is uncertain if the durable tier is a DynamoDB table with a custom name. For a durable
+    tier of an unknown type, return None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.embedded.sqlite import SQLiteTable

@@ -176,5 +176,5 @@ class Table(Protocol):
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the records with the keys of ``rows``, in batches. An unavailable store raises ``StoreUnavailableError``."""
+    """Delete the given records by their keys, in batches. An unavailable store raises ``StoreUnavailableError``."""
     table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])

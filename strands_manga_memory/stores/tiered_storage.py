@@ -203,7 +203,7 @@ class TieredStorage(Storage):
             self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys that begin with ``prefix``, without reading values. The call blocks.
+        """Return the sorted keys of the storage that begin with ``prefix``, without reading values. The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
@@ -211,7 +211,7 @@ class TieredStorage(Storage):
         return sorted(str(item["key"])[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
 
     def erase(self) -> int:
-        """Delete all values of the user, or of the namespace, in both tiers, and return the number of values.
+        """Delete the values of the storage's user, or only of its namespace, in both tiers. Return the number of values.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
@@ -227,7 +227,7 @@ class TieredStorage(Storage):
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys and values of the user, or of the namespace.
+        """Yield the keys and values of the storage's user, or only of its namespace.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
@@ -247,7 +247,7 @@ class TieredStorage(Storage):
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the main record of each stored key that begins with ``prefix``, with only the given attributes."""
+        """Yield the given attributes of the main record (not of the parts) of each stored key that begins with ``prefix``."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
         return (item for item in found if str(item["key"]).startswith(prefix))
@@ -264,7 +264,7 @@ class TieredStorage(Storage):
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the stored parts of a large value. Parts of versions that do not sort before the text ``before`` are kept."""
+        """Delete the stored parts of a large value, but only of versions that sort before the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
             delete_rows(self._table, rows)
@@ -285,7 +285,7 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a large value in the hot tier. Values over the size limit, and small values, are not stored."""
+        """Store a value in the hot tier, if it is over 8 KiB (stored in parts in the durable tier) and at most 8 MiB."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 

@@ -42,7 +42,7 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
-        ValueError: The URL has another form. The message does not contain its password.
+        ValueError: The URL has none of these forms. The message does not contain its password.
     """
     parts, query = _split(url, _TABLES)
     if parts.scheme == "sqlite":
@@ -57,13 +57,13 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table that the setting ``users_url`` means, or None without a memory table.
+    """Return the URL of the memory table from the setting ``users_url``, or None if there is no memory table.
 
     Args:
         users: Value of the setting. ``true``: the memory table is in the file or service of the durable tier. ``none`` or None:
             there is no memory table. Any other value is the URL itself.
-        durable: URL of the durable tier. For ``true``, the result is this URL, in DynamoDB without the name of the durable
-            table.
+        durable: URL of the durable tier. For ``true``, the result is this URL. The table's name is removed from a URL of
+            DynamoDB.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -88,7 +88,7 @@ def open_hot_store(url: str) -> HotStore:
             ``ssl_keyfile`` of the client. ``sentinel_username`` and ``sentinel_password`` are for the sentinels.
 
     Raises:
-        ValueError: The URL has another form. The message does not contain its password.
+        ValueError: The URL has none of these forms. The message does not contain its password.
         StoreUnavailableError: No node of the cluster is available.
     """
     parts, query = _split(url, _HOT_STORES)
@@ -121,7 +121,7 @@ def table_name(url: str, schema: TableSchema) -> str:
     """Return the name of the table that a URL names, without opening the table.
 
     Raises:
-        ValueError: The URL has another form.
+        ValueError: The URL has none of the forms of ``open_table``.
     """
     parts, query = _split(url, _TABLES)
     if parts.scheme != "dynamodb":
@@ -131,7 +131,7 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 
 def _check_dynamodb(url: str, parts: SplitResult, query: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` if the URL of a DynamoDB table has another form."""
+    """Raise ``ValueError`` if the URL of a DynamoDB table has an invalid table name, argument or endpoint."""
     known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:

@@ -1,4 +1,4 @@
-"""Queue of background work for a pair of stores, run by a few daemon threads for all conversations of these stores."""
+"""Queue of background work for a hot store and a durable store, which all conversations share. Daemon threads run the work."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Writer:
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Submit a function after ``delay`` seconds, in place of any function that still waits with the same key."""
+        """Queue a function for a background thread after ``delay`` seconds. It replaces delayed work of the same key."""
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
@@ -114,7 +114,7 @@ class Writer:
                 self._wake()
 
     def cancel_later(self, key: Hashable) -> None:
-        """Cancel the delayed function of a key, if one still waits."""
+        """Cancel the delayed background work of a key. Nothing happens if there is none."""
         with self._changed:
             self._timer_of.pop(key, None)
 
@@ -159,7 +159,7 @@ class Writer:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
 
     def _enqueue(self, key: Hashable, job: _Job) -> None:
-        """Append background work to the queue of its key."""
+        """Append a piece of background work to the queue of its key."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.append(job)
@@ -195,7 +195,7 @@ class Writer:
                 self._enqueue(key, job)
 
     def _take(self) -> tuple[Hashable, _Job]:
-        """Remove the next piece of work from its queue, and record that work of its key is running."""
+        """Remove the next piece of work from its queue, record that it is running, and return its key and the work."""
         key = (self._ready or self._slow_ready).popleft()
         queue = self._queues[key]
         job = queue.popleft()
@@ -261,7 +261,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the queue of background work (writer) that all conversations of a pair of stores share.
+    """Return the queue of background work (writer) that all conversations with this hot store and this durable store share.
 
     Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the wrapped store.
     """
@@ -277,7 +277,7 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the queues of background work (writers) of this process, one for each pair of stores."""
+    """Return the queues of background work (writers) of this process, one for each pair of a hot and a durable store."""
     with _shared_lock:
         return list(_shared.values())
 

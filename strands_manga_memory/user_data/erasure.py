@@ -153,7 +153,7 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scopes of a user's sessions, as listed in the durable store."""
+    """Yield the scope (user, tenant and session id) of each session that the durable store lists for a user."""
     yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
 
 
@@ -188,7 +188,7 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 
 
 def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
-    """Store a record that a user's data were deleted.
+    """Store a record which says that a user's data were deleted.
 
     Until the time ``until`` (seconds since 1970), it prevents running processes from storing memories of the user.
     """
@@ -204,7 +204,7 @@ def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's records in the memory table, except the record that prevents late writes.
+    """Delete a user's records in the memory table, except the record of this deletion, which prevents late writes.
 
     Deleted are memories, preferences that were not yet sent to another service, and internal records. The numbers are added to
     ``counts``.

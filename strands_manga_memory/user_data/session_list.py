@@ -47,7 +47,7 @@ class SessionPage:
 
     Attributes:
         sessions: Entries of the page, most recently used session first.
-        next: Value of the argument ``after`` for the next page; None on the last page.
+        next: Value of the argument ``after`` of ``list_sessions`` for the next page; None on the last page.
     """
 
     sessions: tuple[SessionSummaryLine, ...]
@@ -75,7 +75,7 @@ class UserPage:
 
     Attributes:
         users: Entries of the page, in the order of their percent-encoded ids.
-        next: Value of the argument ``after`` for the next page; None on the last page.
+        next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
     users: tuple[UserLine, ...]
@@ -114,7 +114,7 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return the entry of a session. The title is from the agent that began first."""
+    """Return the entry of a session in a list of sessions. The title is from the earliest agent with a message of the user."""
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
@@ -126,7 +126,10 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
 
 
 def _title(manager: TieredSessionManager, agent_id: str) -> str:
-    """Return the first message of the user that is no small talk, or else the first message, shortened."""
+    """Return the user's first message that is no small talk, or else the user's first message; empty without messages.
+
+    The text is shortened, and card and account numbers are redacted.
+    """
     first = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""

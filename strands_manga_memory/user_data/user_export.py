@@ -153,7 +153,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
-    """Return an exported conversation as JSON values.
+    """Return an agent's conversation as JSON values, for an export.
 
     ``records`` is the log of all messages. ``window`` lists the messages of the agent's current history. A message of the log
     is listed by its index in ``records``, and any other message in full.
@@ -174,9 +174,9 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value. Bytes are encoded as Strands' session managers encode bytes.
+    """Convert a value to JSON for an export. Bytes are encoded as Strands' session managers encode bytes.
 
-    Values that are nested too deeply, or have no JSON form, are stored under the key ``nodes``, as ``nodes_of`` returns them.
+    A value that is nested too deeply, or that JSON cannot represent, becomes ``{"nodes": [...]}``, a flat list of its parts.
     """
     if is_json(value):
         return value

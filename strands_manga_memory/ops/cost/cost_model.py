@@ -233,7 +233,7 @@ class CostModel:
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    """Return the resources of the published design, scaled to a workload."""
+    """Return the resources that the published design of ``CostModel.paper`` uses, scaled to a workload."""
     load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load

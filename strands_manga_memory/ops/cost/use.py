@@ -242,7 +242,7 @@ def measured_use(workload: Workload) -> MonthlyUse:
 
 
 def tokens_used(workload: Workload) -> dict[str, dict[str, float]]:
-    """Return the number of tokens per month, keyed by model and by kind, as in ``MonthlyUse.tokens``."""
+    """Return the number of tokens per month, keyed by model and then by kind, such as ``input``."""
     a_turn = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     turns = max(1, round(workload.turns_per_session))
     history = sum(min(workload.history_tokens, turn * a_turn) for turn in range(turns)) / turns

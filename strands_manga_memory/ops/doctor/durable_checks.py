@@ -1,4 +1,4 @@
-"""Checks of a table in DynamoDB, PostgreSQL or SQLite."""
+"""Checks that the sessions table or the memory table, in DynamoDB, PostgreSQL or SQLite, works."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "Describe
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a table and yield the findings.
+    """Check a table of a deployment, and yield the results of the checks.
 
     Args:
         table: Table to check.
-        tier: Prefix for the names of the checks, ``durable`` or ``users``.
+        tier: Prefix for the names of the checks: ``durable`` for the durable tier, ``users`` for the memory table.
         clock: Function that returns seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
@@ -63,7 +63,7 @@ _REMEDIES = {
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding for a failed call of a table."""
+    """Return the finding (result of a check) for a failed call of a table, with a remedy."""
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -141,7 +141,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
-    """Return the seconds by which DynamoDB's clock is ahead. None if the response has no ``date`` header."""
+    """Return the seconds by which DynamoDB's clock is ahead of ``clock``. None if the response has no ``date`` header."""
     date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if date is None:
         return None
@@ -150,7 +150,7 @@ def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | N
 
 
 def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
-    """Check the integrity of a SQLite file."""
+    """Check that a SQLite file is not damaged."""
     if not table.path.exists():
         return
     try:
@@ -165,7 +165,7 @@ def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
 
 
 def _calls(table: Table, tier: str) -> Finding:
-    """Call every method of the table that the package uses, on temporary records."""
+    """Check each method of a table that this package uses, with temporary records."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
     extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}

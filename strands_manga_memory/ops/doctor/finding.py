@@ -10,7 +10,7 @@ from strands_manga_memory.exceptions import StoreError
 
 
 class Level(StrEnum):
-    """Severity of a finding."""
+    """Severity of a check's result."""
 
     OK = "ok"
     """The check found no problem."""
@@ -38,17 +38,17 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return a finding of level ``OK``."""
+    """Return the result of a check with the level ``OK``."""
     return Finding(check, Level.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return a finding of level ``WARNING``."""
+    """Return the result of a check with the level ``WARNING``."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Return a finding of level ``PROBLEM``."""
+    """Return the result of a check with the level ``PROBLEM``."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
@@ -67,7 +67,7 @@ def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, Store
 
 
 def clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Return the finding about the clock of a server.
+    """Return the result of the check that compares a server's clock with this machine's clock.
 
     Args:
         check: Name of the check.

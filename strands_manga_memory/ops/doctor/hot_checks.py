@@ -23,7 +23,7 @@ _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
 def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a hot store and yield the findings.
+    """Check a hot store, and yield the results of the checks.
 
     Args:
         store: Store to check.
@@ -58,7 +58,7 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
-    """Return the finding for a hot store that could not be opened."""
+    """Return the finding (result of a check) for a hot store that could not be opened."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
@@ -88,11 +88,11 @@ _REMEDIES = {
 
 
 def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding for a failed call of the hot tier.
+    """Return the finding (result of a check) for a failed call of the hot tier, with a remedy.
 
     Args:
-        check: Name of the finding, unless the cause of the error has a name of its own.
-        error: The error.
+        check: Name of the finding. Known causes of errors have names of their own, which take precedence.
+        error: Error of the failed call.
         step: Text that precedes the error in the finding, such as the name of the call.
     """
     otherwise = check, getattr(error, "remedy", "") or "read the server's log"
@@ -199,7 +199,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 
 
 def _calls(store: HotStore) -> Finding:
-    """Call every method of the hot store that the package uses, on a temporary conversation."""
+    """Check each method of a hot store that this package uses, with a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {

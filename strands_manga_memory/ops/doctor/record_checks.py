@@ -21,7 +21,7 @@ _RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records
 def check_records(
     durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float], ttl: TtlPolicy
 ) -> Iterator[Finding]:
-    """Check that a sample of conversations, and memories of their users, can be read. Yields the findings.
+    """Check that a sample of conversations, and memories of their users, can be read. Yield the results.
 
     Args:
         durable: Table of the durable tier.
@@ -102,7 +102,7 @@ def _read(check: str, what: str, count: int) -> Finding:
 
 
 def _unreadable(check: str, error: StoreError) -> Finding:
-    """Return the finding for a record that cannot be read."""
+    """Return the finding (result of a check) for a record that cannot be read, with a remedy."""
     remedy = "see the message"
     if isinstance(error, KeyMissingError):
         remedy = "name the application's codec with --codec package.module:name, and give it the key"

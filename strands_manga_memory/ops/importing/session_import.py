@@ -145,7 +145,7 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Return an agent's stored conversation, with the history that Strands would restore. None if there is no conversation."""
+    """Read an agent's conversation from a repository, with the history that Strands would restore. None if there is none."""
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -168,7 +168,7 @@ def _read_repository(
 
 
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot. All messages get the current time: a snapshot has no times."""
+    """Return the conversation from an agent's latest snapshot. A snapshot has no times: messages get the current time."""
     history = _RestoredHistory()
     restored = _restored(agent_id, history, manager)
     now = time.time()
@@ -196,7 +196,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return a conversation to store, or None if there are no messages and no state."""
+    """Return an imported conversation in the form to store. None if it has neither messages nor a state of the agent."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -227,7 +227,7 @@ def checked_message(value: object, *, record: str) -> Message:
 def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
     """Return messages with distinct pairs of tracking id and time.
 
-    A message whose pair occurred before gets a slightly later time.
+    A message with the id and time of an earlier message gets a slightly later time.
     """
     seen: set[tuple[Any, float]] = set()
     result = []

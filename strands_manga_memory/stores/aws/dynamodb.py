@@ -247,7 +247,7 @@ class DynamoDBTable:
             raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:
-        """Return whether TTL is enabled for the schema's attribute. Another attribute raises ``StoreError``."""
+        """Return whether the table's TTL is enabled. TTL for another attribute than the schema's raises ``StoreError``."""
         ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False

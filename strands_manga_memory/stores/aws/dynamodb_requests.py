@@ -93,9 +93,9 @@ _OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about 
 
 
 def code_of(error: Exception) -> str:
-    """Return the DynamoDB code of an error. For a cancelled transaction, it is the reason of the cancellation.
+    """Return the error code in an error response of DynamoDB, or the reason in that of a cancelled transaction.
 
-    An error of another source has an empty code.
+    The result is empty for any other error.
     """
     if not isinstance(error, ClientError):
         return ""
@@ -109,7 +109,7 @@ def code_of(error: Exception) -> str:
 def translated(error: Exception, where: str) -> StoreError:
     """Convert an error of the boto3 client, or of the source of its credentials, to an error of this package.
 
-    ``where`` describes the request in the message.
+    ``where`` is the description of the request in the error message.
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):

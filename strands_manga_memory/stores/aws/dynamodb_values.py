@@ -15,7 +15,7 @@ def attributes_of(item: Item) -> dict[str, Any]:
 
     Raises:
         ValueError: A number is not finite.
-        TypeError: A value has a type that an ``Item`` may not contain.
+        TypeError: A value has a type that a record cannot store.
     """
     return {name: value_of(value) for name, value in item.items()}
 
@@ -67,7 +67,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format. Raises the errors of ``attributes_of``."""
+    """Convert a Python value to DynamoDB's format. A number that is not finite, or another type, raises an error."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):

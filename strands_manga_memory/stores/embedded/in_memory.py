@@ -244,7 +244,7 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Return the status that a conditional write to the stored conversation has. ``kept`` is None if none is stored."""
+    """Return the status of a conditional write, without writing. ``kept`` is the stored conversation, or None."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     if kept.state == DELETED:

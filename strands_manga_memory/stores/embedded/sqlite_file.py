@@ -234,8 +234,8 @@ class SQLiteFile:
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If they still read it then, the next
-        ``connected`` or ``close`` tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they read longer, the next use
+        or closing of the connection empties the log.
         """
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)

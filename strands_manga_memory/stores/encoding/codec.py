@@ -33,7 +33,8 @@ class Cipher(Protocol):
     def decrypt(self, data: bytes, place: str) -> bytes:
         """Return the decrypted value.
 
-        Raises ``ValueError`` if the data or the place was changed. Raises ``KeyMissingError`` if the key is missing.
+        Raises ``ValueError`` if the data or the storage key ``place`` was changed. Raises ``KeyMissingError`` if the cipher
+        lacks the encryption key.
         """
 
 
@@ -104,8 +105,8 @@ class Codec:
         """Convert a value from the stored form to the serialized form, which ``load`` reads.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, belong to another place, have another version, or are not encrypted
-                although they must be. The message names ``place``.
+            CorruptRecordError: The bytes are damaged, belong to another storage key than ``place``, have another version, or
+                are not encrypted although they must be. The message names ``place``.
             KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:

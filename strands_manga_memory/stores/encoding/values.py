@@ -59,7 +59,7 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text. Values that JSON lacks are written as the name of their type."""
+    """Return a value as JSON text. Objects without a JSON form become their type, such as ``"<date>"``."""
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
@@ -121,9 +121,9 @@ def nodes_of(value: Any) -> list[Any]:
     work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
 
     def entered(item: Any) -> bool:
-        """Append the node of an item and return False.
+        """Append the node of an item to the list ``nodes``, and return False.
 
-        A container whose items get nodes of their own is put on the work list instead, and the result is True.
+        A container that JSON cannot represent is pushed on ``work`` instead, because its items come first. Return True.
         """
         name = _holder_of(item)
         if not name or is_json(item):
@@ -155,9 +155,9 @@ def value_of(nodes: Any) -> Any:
     """Return the value that ``nodes_of`` converted to a list of nodes.
 
     Raises:
-        ValueError: The nodes are invalid, or two containers have the same node as an item.
-        LookupError: The nodes are invalid.
-        TypeError: The nodes are invalid.
+        ValueError: A node is invalid, or is an item of two containers, or of none although it is not the last.
+        LookupError: A node has an unknown type, or an index out of range.
+        TypeError: A node has the wrong form.
     """
     values: list[Any] = []
     taken = 0
@@ -183,9 +183,9 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder that ``value_of`` puts in place of a restored value that is already an item of a container.
+    """Placeholder of a restored value that is already an item of a container.
 
-    A value that is an item of two containers is an error.
+    It reveals a list of nodes in which two containers have the same item, which is an error.
     """
 
 
@@ -241,7 +241,7 @@ def _written(item: Any) -> str:
 
 
 def _comes_back(name: str, text: str) -> bool:
-    """Return whether the parser for the type ``name`` restores a value from its text without a change."""
+    """Return whether a text stays the same if it is parsed as a value of the type ``name`` and written again."""
     # a subclass may write a text that its base type cannot parse
     try:
         return _written(_OPENED[name](text)) == text
