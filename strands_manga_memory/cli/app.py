@@ -46,14 +46,14 @@ _MODULES = {
 
 
 def command(name: str) -> Callable[..., Any]:
-    """Import the module of a command and return the function of the command."""
+    """Import the module of a command, and return the function that executes the command."""
     function = "import_" if name == "import" else name.replace("-", "_")
     module = importlib.import_module(f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}")
     return cast("Callable[..., Any]", getattr(module, function))
 
 
 def _exit(status: int | None, **options: object) -> None:
-    """Exit with the return value of a command as exit status."""
+    """Exit the process with a command's return value as exit status."""
     raise typer.Exit(status or 0)
 
 

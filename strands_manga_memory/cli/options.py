@@ -86,7 +86,7 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
 
 
 def missing_session(session: str, user: str | None) -> str:
-    """Return the error for a session that is not stored, with a hint at a missing option."""
+    """Return the error text for a session that is not stored, which suggests an option that may be missing."""
     if user is None:
         return f"there is no session {session!r:.80} in these tiers; does it belong to a user (--user)?"
     return f"there is no session {session!r:.80} of {user!r:.80} in these tiers; does it belong to another tenant (--tenant)?"

@@ -38,7 +38,7 @@ class InspectedMessage:
         seq: Position in the log; None for a message that only the history has, such as a summary.
         turn: Number of the message's turn; None for a message that only the history has.
         role: ``user`` or ``assistant``.
-        act: Dialogue act, such as ``question``; ``tool_use`` or ``tool_result`` for messages of tools.
+        act: Dialogue act, such as ``instruction``; ``tool_use`` or ``tool_result`` for messages of tools.
         score: Importance, from 0 to 1.
         tokens: Size in tokens.
         outcome: ``kept`` if the history has the message, ``shortened`` if the history has a shorter text, ``left`` if only

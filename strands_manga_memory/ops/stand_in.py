@@ -14,7 +14,7 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 
 class StandInModel(Model):
-    """Model that answers every request with ``text``."""
+    """Model that answers every request with the fixed text ``text``."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text
@@ -29,11 +29,11 @@ class StandInModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the text of the answer as JSON, and yield it as an object of the type ``output_model``."""
+        """Parse the model's fixed answer as JSON, and yield it as an object of the type ``output_model``."""
         yield {"output": output_model.model_validate_json(self._text)}
 
     async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:
-        """Stream the text of the answer."""
+        """Stream the model's fixed answer."""
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"text": self._text}}}

@@ -215,7 +215,7 @@ _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str
 
 
 def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
-    """Open the Redis store of a URL. ``kind`` is empty for a single server, ``cluster`` or ``sentinel``."""
+    """Open the Redis store of a URL. ``kind`` is ``cluster``, ``sentinel``, or empty for a single server."""
     from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore, redis_client
 
     tls = parts.scheme.startswith("rediss")

@@ -187,7 +187,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Move delayed work that is due at or before the time ``due`` to the queues."""
+        """Move delayed work whose time is at or before ``due`` to the queues."""
         while self._timers and self._timers[0][0] <= due:
             _, number, key, job = heapq.heappop(self._timers)
             if self._timer_of.get(key) == number:

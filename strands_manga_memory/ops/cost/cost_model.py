@@ -138,7 +138,7 @@ class CostModel:
     Args:
         workload: Load of the deployment.
         prices: List prices.
-        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for a published design.
+        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the published design of ``CostModel.paper``.
         node: Node type of the hot tier. None: the cheapest type that has enough memory.
 
     Raises:
@@ -268,7 +268,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Compare the published design of ``CostModel.paper`` with this package for a workload."""
+    """Return the differences in use and cost between the published design of ``CostModel.paper`` and this package."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

@@ -26,7 +26,7 @@ def check_vocabulary() -> Finding:
 
 
 def check_window(window: int | None, max_tokens: int) -> Finding:
-    """Check that a full request fits into the model's context window.
+    """Check that a request with the largest history fits into the model's context window.
 
     Args:
         window: Size of the context window in tokens; None if unknown.

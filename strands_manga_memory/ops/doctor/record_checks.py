@@ -49,12 +49,12 @@ def check_conversations(
 ) -> Iterator[Finding]:
     """Check that the stored states and turns of some conversations can be read with the application's codec.
 
-    Also warn if sweepers (processes that end expired sessions) would end conversations much earlier than the agents' settings
-    say.
+    Also warn if sweepers (processes that end expired sessions) would end conversations too early, because their TTL is much
+    shorter than that of the agents.
 
     Args:
         durable: Table of the durable tier.
-        entries: Entries of the expiry index that name the conversations.
+        entries: Entries of the expiry index, one for each conversation to check.
         codec: Codec of the application; None if the application has none.
         clock: Function that returns seconds since 1970.
         ttl: Time-to-live policy of the sweepers.

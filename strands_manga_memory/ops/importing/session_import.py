@@ -276,7 +276,7 @@ class _ReadOnlyRepository(SessionRepository):
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that can restore the state of other Strands conversation managers, without managing a history.
+    """Conversation manager that restores another Strands conversation manager's state, and removes no messages.
 
     The state is the number of removed messages, and the summary of these messages.
     """

@@ -86,7 +86,7 @@ _MOVING = "access a non local key"  # error of a script whose slot is migrating 
 def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """Convert an error of the Redis client, or of the source of its credentials, to an error of this package.
 
-    ``key`` is the requested key, empty without a key.
+    ``key`` is the requested key for the error message, or empty.
 
     Returns:
         The error, and whether a retry may succeed within moments.

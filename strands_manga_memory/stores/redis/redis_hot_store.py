@@ -183,7 +183,7 @@ class RedisHotStore:
             self._client.close()
 
     def _record(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> HotRecord | None:
-        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returned none."""
+        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returns nothing."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
@@ -199,7 +199,7 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the name and state of each conversation in some buckets that expires at or before the time ``now``.
+        """Return the names and states of the conversations in some buckets that expire at or before the time ``now``.
 
         A bucket is a group of conversations with one expiry index. The state is None if the conversation is no longer stored.
         At most ``limit`` conversations of each bucket are returned.
