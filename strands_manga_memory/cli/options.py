@@ -53,7 +53,7 @@ def settings_of(**options: Any) -> MangaMemorySettings:
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a note that no hot tier is set, as a list with one text.
+    """Return a list with a note that no hot tier is set.
 
     The list is empty if a hot tier is set, or if the durable tier is SQLite.
     """

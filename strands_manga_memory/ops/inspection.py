@@ -32,7 +32,7 @@ from strands_manga_memory.stores.table import Table
 class InspectedMessage:
     """Message of a stored conversation, with its importance and outcome.
 
-    The log has all messages of a conversation, the history those that the model sees. A message is in one or both.
+    The log has all messages of a conversation. The history has the messages that the model sees. A message is in one or both.
 
     Attributes:
         seq: Position in the log; None for a message that only the history has, such as a summary.

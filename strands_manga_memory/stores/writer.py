@@ -1,4 +1,4 @@
-"""Queue of background work for a hot store and a durable store, which all conversations share. Daemon threads run the work."""
+"""Queue of background work for a hot and a durable store. All conversations share the queue. Daemon threads run the work."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Writer:
             work: The function.
             slow: Whether the function may take long, such as a call of the durable tier. At most ``threads - 2`` threads, but
                 at least one, run such functions.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: it waits.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.

@@ -83,7 +83,7 @@ def forget_user(
     """Delete all data of a user, and check for remaining data.
 
     The data are sessions, logs, memories, preferences that wait for processing, stored values and caches. A repeated call
-    deletes data that an earlier call did not reach.
+    deletes the remaining data.
 
     The user's agents may still run in other processes. Such an agent notices the deletion at its next save. The save is
     discarded, and the agent begins its next turn with an empty history. If a session ends during the deletion, its memories are

@@ -47,9 +47,9 @@ def export_user(
     The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data that were published to agents
     (such as the cart), stored values, memories and preferences.
 
-    A preference may appear up to three times. The sources are the log of stated preferences, the preferences not yet sent to
-    another service, and the hot tier's recent preferences. The export does not extend any TTL. Bytes are encoded as Strands'
-    session managers encode bytes.
+    A preference may appear up to three times, because it is read from three sources: the log of stated preferences, the
+    preferences not yet sent to another service, and the hot tier's recent preferences. The export does not extend any TTL.
+    Bytes are encoded as Strands' session managers encode bytes.
 
     Args:
         user_id: Id of the user.

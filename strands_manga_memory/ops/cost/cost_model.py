@@ -138,7 +138,7 @@ class CostModel:
     Args:
         workload: Load of the deployment.
         prices: List prices.
-        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the published design of ``CostModel.paper``.
+        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the design of ``CostModel.paper``.
         node: Node type of the hot tier. None: the cheapest type that has enough memory.
 
     Raises:

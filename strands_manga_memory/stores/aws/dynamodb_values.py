@@ -67,7 +67,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format. A number that is not finite, or another type, raises an error."""
+    """Convert a Python value to DynamoDB's format. An infinite number or an unsupported type raises an error."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):

@@ -82,7 +82,7 @@ class SQLiteFile:
 
     @contextmanager
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to the calling thread for a ``with`` block. Open the connection first if necessary.
+        """Lend the SQLite connection to the calling thread for a ``with`` block. Open the connection first if necessary.
 
         If an earlier attempt to remove deleted data from the write-ahead log failed, it is repeated first.
 
@@ -235,7 +235,7 @@ class SQLiteFile:
         """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
         The call waits up to ``wait`` seconds for other connections that read the log. If they read longer, the next use
-        or closing of the connection empties the log.
+        or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
         self._wait_up_to(min(self._deadline, wait), connection)

@@ -59,7 +59,7 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text. Objects without a JSON form become their type, such as ``"<date>"``."""
+    """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``."""
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys

@@ -199,7 +199,7 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the names and states of the conversations in some buckets that expire at or before the time ``now``.
+        """Return the names and states of conversations that expire at or before the time ``now``, from some buckets.
 
         A bucket is a group of conversations with one expiry index. The state is None if the conversation is no longer stored.
         At most ``limit`` conversations of each bucket are returned.
