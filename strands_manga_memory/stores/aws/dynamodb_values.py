@@ -67,7 +67,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format. An infinite number or an unsupported type raises an error."""
+    """Convert a Python value to DynamoDB's format. NaN, an infinite number or an unsupported type raises an error."""
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):
