@@ -51,7 +51,7 @@ def seconds(name: str, value: object) -> float:
 
 
 def not_negative(name: str, value: float) -> float:
-    """Check that the argument ``name`` is a number of seconds from 0, and return the number.
+    """Check that the argument ``name`` is a number of seconds of at least 0, and return the number.
 
     Raises:
         ValueError: ``value`` is below 0.

@@ -94,8 +94,8 @@ class CircuitBreaker:
     """Circuit breaker that rejects calls after several failures in a row, and admits probe calls after a waiting time.
 
     After the waiting time, the breaker is half-open and admits one probe call at a time. A probe that succeeds closes the
-    breaker, and a probe that fails opens it again. The next probe is admitted if the last probe was ignored, or reported no
-    outcome within ``lease`` seconds. Each call needs a permit, through which its outcome is reported. An outcome is dropped if
+    breaker, and a probe that fails opens it again. If the outcome of a probe is ignored, or not reported
+    within ``lease`` seconds, the next probe is admitted. Each call needs a permit, through which its outcome is reported. An outcome is dropped if
     the state has changed since the permit was issued. An ignored outcome changes neither the state nor the count of failures.
 
     The breaker is thread-safe. No lock is held during a call.

@@ -1,4 +1,4 @@
-"""Parts from which ``MangaMemory`` builds an agent: conversation manager, plugins, guarded tools, and the user's tier."""
+"""Parts from which ``MangaMemory`` builds an agent: conversation manager, plugins, guarded tools, and customer tier."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def guard_client(
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
         client: The MCP client.
-        policy: Breaker policy of tools without one. None: the policy from ``settings``.
+        policy: Breaker policy of tools that have no policy of their own. None: the policy from ``settings``.
         options: Further keyword arguments of ``GuardedMCPTools``.
         settings: Settings of the process.
 
@@ -198,7 +198,7 @@ def make_coordinator(
         options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Tier of the user. From this call on, it is read from the coordinator's current data about the user.
+        tier: Customer tier of the user. From this call on, it is read from the coordinator's current data about the user.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -265,7 +265,7 @@ class EnvironmentMetadata(Plugin):
 
 
 class UserTier:
-    """Tier of a user, such as ``premium``, which determines the time to live of the user's conversations.
+    """Customer tier of a user, such as ``premium``. It determines the time to live of the user's conversations.
 
     Attributes:
         environment: Data about the user, including the tier, from the start of the session. None without a source of such data,
@@ -278,7 +278,7 @@ class UserTier:
 
     @classmethod
     def load(cls, source: state.EnvironmentSource | None, scope: ConversationScope) -> UserTier:
-        """Return the tier of a user, with the data about the user that ``source`` returns.
+        """Return the customer tier of a user, with the data about the user that ``source`` returns.
 
         The tier is unknown if ``source`` is None or fails.
         """
@@ -293,13 +293,13 @@ class UserTier:
             return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Use the current data about the user in an agent's ``StateCoordinator`` for the user's tier, from now on."""
+        """From now on, read the customer tier from the current data about the user in an agent's ``StateCoordinator``."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a copy of the time-to-live policy ``base`` that uses the user's tier.
+        """Return a copy of the time-to-live policy ``base`` that uses the user's customer tier.
 
-        While the user's tier is unknown, the copy uses the tier of ``base``.
+        While the user's tier is unknown, the copy uses the customer tier of ``base``.
         """
         return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
 

@@ -66,7 +66,7 @@ class MangaMemory:
         sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's locale, cart and tier (such as ``premium``, which sets conversations' time to live).
+        environment: Source of the user's locale, cart and customer tier (``premium``, ...), which sets the time to live.
         embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
             Vectors of stored texts are cached. Default: recall and memories are searched by words only.
         defaults: Settings of the process, such as those of stores, history and breakers. An argument that is given replaces
@@ -355,7 +355,7 @@ class MangaMemory:
         return TieredStorage(user_id=user_id, tenant=tenant, hot_ttl=hot_ttl, **self._tiers)
 
     def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return an object whose method ``publish(cart=[...])`` sends new values of cart, tier and more to a session's agents.
+        """Return an object whose method ``publish(cart=[...])`` sends new data, such as the user's cart, to a session's agents.
 
         Raises:
             ValueError: An id is not allowed.
@@ -370,8 +370,8 @@ class MangaMemory:
 
         Args:
             client: The MCP client. Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
-            policy: Breaker policy of tools without one. Default: that of the process: a breaker opens for 30 s after
-                5 failures, and a call fails after 2 s.
+            policy: Breaker policy of tools that have none of their own. Default: the policy of the process (a breaker opens
+                for 30 s after 5 failures, and a call fails after 2 s).
             settings: Further keyword arguments of ``GuardedMCPTools``. Cached results are stored per tenant and user.
 
         Raises:
@@ -521,7 +521,7 @@ class MangaMemory:
         return explain(dict(self._parts), agent)
 
     def retract(self, source: Source) -> RetractionReport:
-        """Remove a text that ``explain`` returned from stored memories, the dialogue state and live agents.
+        """Remove a text about a user, as returned by ``explain``, from stored memories, dialogue state and live agents.
 
         All preferences from the text's source message are deleted. The summaries of this message's session are deleted from the
         memory table, with the copies of messages stored there. If the source message is unknown, only the memory with the text

@@ -164,8 +164,7 @@ class SessionFinalizer:
 
         Returns:
             Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired sessions) finalizes it
-            after
-            the time to live. If not, nothing happens.
+            after the time to live. If not, nothing happens.
         """
         if self._tiers.hot is None:
             return False

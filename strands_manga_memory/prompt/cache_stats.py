@@ -89,8 +89,8 @@ class CacheStats(CacheUse):
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens, per call, of messages that are in both requests but follow the first
-            difference between them. The cache cannot serve these messages.
+        uncached_history_tokens: Estimated tokens, per call, of messages that repeat the previous request, but
+            come after the first difference from it. The cache cannot serve these messages.
     """
 
     by_hour: dict[str, CacheUse]

@@ -49,9 +49,9 @@ def count_repeated_tokens(
     previous: Sequence[MessageFingerprint],
     shared: int,
 ) -> int:
-    """Estimate the tokens of messages in both requests that the prompt cache cannot serve.
+    """Estimate the tokens of messages that repeat the previous request, but that the prompt cache cannot serve.
 
-    These are the messages after the first difference between the requests.
+    These are the messages after the first difference between the two requests.
 
     Args:
         context: Current request.

@@ -132,7 +132,7 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_messages: Messages to store. Only their texts are stored.
-            max_history_size: New limit of returned messages of the agent; the log keeps all messages. Odd numbers are rounded
+            max_history_size: New limit of messages to return for the agent; the log keeps all messages. Odd numbers are rounded
                 down, to at least 2. Default: unchanged.
 
         Returns:
@@ -197,7 +197,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store is available, which has the message logs and the list of a session's agents."""
+        """Whether the durable store is available. It has the message logs, and the list of each session's agents."""
         return bool(self._memory.stats()["durable"] == "up")
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:

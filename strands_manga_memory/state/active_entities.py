@@ -122,10 +122,10 @@ class EntityLayer(Layer):
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Confirm the active entities of a type.
+        """Set the confidence of a type's active entities to ``CONFIRMED``, so that the model no longer sees "(inferred)".
 
-        With ``value``, confirm only the entity with this value, and remove the other entities of the type. Without a matching
-        entity, nothing changes.
+        With ``value``, confirm only the entity with this value, and remove the other entities of the type. If no active entity
+        matches, nothing changes.
         """
         with self._store.changing(self):
             chosen = tuple(
@@ -144,7 +144,7 @@ class EntityLayer(Layer):
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Remove the active entities that no message named in the last ``expires_after`` turns.
+        """Remove the active entities that no message named in the last ``expires_after`` turns, when a new turn begins.
 
         If the user changes the subject, only entities that describe the user, such as a phone number, are kept.
         """
@@ -154,9 +154,9 @@ class EntityLayer(Layer):
         self._keep(lambda each: turn - each.turn <= expires_after and (not is_new_subject or each.type in OF_THE_USER))
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities that a message named active, in place of earlier entities of the same types.
+        """Make the entities found in a message active, in place of earlier entities of the same types.
 
-        Prices and quantities are ignored. ``mention`` has the rules for entities that the user did not name.
+        Prices and quantities are ignored. Further rules apply if the user did not write the message: see ``mention``.
         """
         named = list(filter(is_referent, found))
         if not named:
@@ -213,7 +213,7 @@ def _replace(
 ) -> None:
     """Replace the active entities of one type in ``groups`` by those of a new message.
 
-    ``EntityLayer.mention`` has the rules. A new title or series also removes the ASIN and similar entities of the old one.
+    ``EntityLayer.mention`` has the rules. A new title or series also removes entities of the old one, such as its ASIN.
 
     Args:
         groups: Active entities by type, which are changed in place.

@@ -72,7 +72,7 @@ class StateCoordinator(Plugin):
     - ``entities``: orders, titles and other things that recent turns named.
     - ``goals``: the active goal with its subtasks, and ended goals.
     - ``task``: steps, time budget and findings of the current request. They are kept in memory only.
-    - ``environment``: data from the shop's systems, such as the user's tier and cart. They are read from
+    - ``environment``: data from the shop's systems, such as the user's cart and locale. They are read from
       ``source``, or published through ``hot``.
 
     Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores them. With ``hot``, all agents
@@ -226,7 +226,7 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the state as a block of text for a request.
+        """Return the block of text that shows the conversation's state to the model in a request.
 
         The block is rendered for the first request of a turn, and reused for the other requests of the turn. It is rendered
         again if the environment (such as the user's cart), the warning about the time budget, or the number of detected tool
@@ -239,11 +239,11 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text block with the state in the last request; empty before the first request."""
+        """Text block that showed the conversation's state to the model in the last request; empty before the first request."""
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the entities and slots' values that a message named. Return whether anything was removed.
+        """Remove the active entities and the slot values that came from a message. Return whether anything was removed.
 
         A slot is a value that the user's intent needs. ``message_id`` is the ``tracking_id`` of the message.
         """
@@ -260,7 +260,9 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the state as a block of text for the model, the most useful lines first; empty without data.
+        """Return the conversation's state as a block of text for the model, the most useful lines first.
+
+        The text is empty if the state has no data.
 
         Values are escaped, so that they cannot act as instructions.
         """
@@ -363,7 +365,7 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Environment of the conversation, such as tier and cart. It is read-only."""
+        """Environment of the conversation: data from the shop's systems, such as the user's cart. It is read-only."""
         return self._environment_tracker.environment
 
     def stats(self) -> StateStats:

@@ -1,4 +1,4 @@
-"""Dialogue with the user: its phase, the user's intent, the slots of the intent, and the questions to the user.
+"""Dialogue with the user: phase (such as greeting), the user's intent, slots of the intent, and questions to the user.
 
 A slot is a value that the intent needs, such as the volume to order.
 """
@@ -114,7 +114,7 @@ class DialogueSlot(Part):
 
 
 class Phase(StrEnum):
-    """Phase of a conversation."""
+    """Phase of a conversation, such as a greeting, the filling of slots, or a farewell."""
 
     GREETING = "greeting"
     INTENT_DETECTION = "intent_detection"
@@ -186,9 +186,9 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes of another agent into this dialogue, as ``Layer.merge`` does.
+        """Merge the changes of another agent into this dialogue, slot by slot and question by question.
 
-        Slots and questions beyond the limits are then dropped, because a stored dialogue over a limit cannot be read.
+        Slots and questions over their maximum numbers are then dropped, because such a dialogue could not be read again.
         """
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
@@ -295,7 +295,9 @@ class ConversationLayer(Layer):
             self._put(slot)
 
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Fill a slot (value that the user's intent needs), and return it. A required slot needs a confirmed value.
+        """Fill a slot (value that the user's intent needs), and return it.
+
+        A required slot is missing until it has a confirmed value.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -341,7 +343,8 @@ class ConversationLayer(Layer):
         A slot is a value that the user's intent needs. Entities of the message fill slots.
 
         Args:
-            phase: Phase that the message begins. It is ignored if it may not follow the current phase.
+            phase: Phase of the conversation (such as a greeting) that begins with the message. It is ignored if it may not
+                follow the current phase.
             found: Entities in the message.
             message: ``tracking_id`` of the message.
             is_new_turn: Whether the message opens a turn.

@@ -1,4 +1,4 @@
-"""Environment of a conversation: data from other systems, such as the user's tier, the cart and promotions."""
+"""Environment of a conversation: data from other systems, such as the user's locale, the cart and promotions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
 
 
 class Environment(Part):
-    """Data from other systems that describe the user and the shop, such as tier and cart.
+    """Data from other systems that describe the user and the shop, such as the cart and promotions.
 
     Unknown values are None or empty. Fields that are not declared here are ignored.
 
     Attributes:
-        tier: The user's tier, such as ``"premium"``.
+        tier: Customer tier of the user, such as ``"premium"``.
         locale: Locale, such as ``"ja-JP"``.
         language: Preferred language.
         cart: Items in the cart, one line each.
@@ -110,14 +110,14 @@ def _line(item: Any) -> str:
 
 
 class EnvironmentSource(Protocol):
-    """Source of a conversation's environment: data from other systems, such as the user's tier and cart."""
+    """Source of a conversation's environment: data from other systems, such as the user's cart and locale."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
         """Return the environment of a conversation; None if it is unknown. The method may block."""
 
 
 class CallableEnvironmentSource:
-    """Source that reads the environment (such as tier and cart) by calling a function, such as a client of a service.
+    """Source that reads the environment (such as the user's cart) by calling a function, such as a client of a service.
 
     Args:
         function: Function that takes the scope of a conversation and returns an ``Environment``, a mapping of its fields, or
@@ -232,7 +232,7 @@ logger = logging.getLogger(__name__)
 
 
 class EnvironmentTracker:
-    """Tracker that keeps the environment of one agent (such as the user's tier and cart) up to date.
+    """Tracker that keeps the environment of one agent (such as the user's cart and locale) up to date.
 
     With a source, the source is read again after each published change. Without a source, the environment consists of the
     published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds for a read.
@@ -255,7 +255,7 @@ class EnvironmentTracker:
         self._reading = BackgroundRead(self._read_change, name="environment", deadline=deadline, writer=writer, key=self)
 
     def load(self) -> None:
-        """Load the environment, such as the user's tier and cart, at the start of the session."""
+        """Load the environment, such as the user's cart and locale, at the start of the session."""
         version = self._new_version()
         if version is not None or (self._source is not None and not self._is_loaded):
             self._read(version)
@@ -270,7 +270,7 @@ class EnvironmentTracker:
         await self._reading.run()
 
     def _new_version(self) -> bytes | None:
-        """Return the version of the last published change of the environment; None if there is none or its values were read."""
+        """Return the version of the last published change of the environment; None if this tracker has no change to read."""
         version = None if self._changes is None else self._changes.version()
         return None if version == self._version else version
 

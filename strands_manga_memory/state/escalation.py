@@ -52,7 +52,7 @@ class Escalation(BaseModel):
         slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities: orders, titles and other things that recent turns named.
         state: Text lines about the dialogue, the goals and the last request, as the model receives them.
-        environment: Data from the shop's systems, such as the user's tier and cart.
+        environment: Data from the shop's systems, such as the user's cart and locale.
         user: Text lines about ``environment``, as the model receives them.
         turns: The last turns, oldest first.
     """

@@ -107,10 +107,10 @@ class GoalRecord(Part):
         context: Background for the goal; in the archive at most 500 characters.
         calls: Number of tool calls.
         tools: Number of calls and number of failures, keyed by tool name.
-        errors: Number of errors, keyed by the pattern that ``error_pattern`` returns; in the archive the 5 most frequent.
+        errors: Number of errors, keyed by error text without numbers and ids; in the archive, only the 5 most frequent.
         first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
         last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
-        raw_characters: Total characters of the tool calls' arguments and results, for ``StateStats.compression``.
+        raw_characters: Total characters of the tool calls' arguments and results, to measure how much archiving saves.
     """
 
     id: int = Field(ge=1)
@@ -313,7 +313,7 @@ class GoalsLayer(Layer):
         return ended
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal, unless no goal is active or the goal has the finding already."""
+        """Add a finding to the active goal. Nothing happens if no goal is active, or if the goal has the finding already."""
         if self.active is not None:
             with self._changing():
                 goal = self.goal()

@@ -219,7 +219,10 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    """Return the phase that a user's message begins. Texts with digits or quotes are no greetings and no goodbyes."""
+    """Return the phase of the conversation (such as a greeting) that begins with a message of the user.
+
+    A text with digits or quotes counts neither as a greeting nor as a goodbye.
+    """
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
         act = small_talk_act(text, "user")

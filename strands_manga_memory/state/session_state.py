@@ -81,9 +81,8 @@ class SessionState:
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. A new
-            agent ignores the shared state if the session has none of the conversations of the agents that wrote it. None: no
-            check.
+        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. If this
+            is False for all agents that wrote the shared state, a new agent ignores the shared state. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 

@@ -27,14 +27,14 @@ class StateLimits:
     """Limits of an agent's goals and steps.
 
     Args:
-        goal_tokens: Estimated tokens of the active goal and the archived goals together.
-        goal_warn_tokens: Tokens of all goals from which a warning is logged.
-        goal_archive_tokens: Tokens of the archived goals.
-        goals_kept: Number of archived goals. 0: goals that end are not archived.
+        goal_tokens: Most estimated tokens of the active goal and the archived goals together.
+        goal_warn_tokens: Estimated tokens of all goals from which a warning is logged.
+        goal_archive_tokens: Most estimated tokens of the archived goals.
+        goals_kept: Most archived goals. 0: goals that end are not archived.
         executions_kept: Number of the active goal's last tool calls that are kept one by one; older ones are only counted.
-        failed_subtasks_kept: Number of failed subtasks in the archive record of a goal.
-        goal_context_characters: Characters of a goal's context, of which the end is kept.
-        steps_kept: Number of tool calls of a task, and of its other steps.
+        failed_subtasks_kept: Most failed subtasks in the archive record of a goal; the last ones are kept.
+        goal_context_characters: Most characters of the background of a goal; the end is kept.
+        steps_kept: Most tool calls of a task that are kept, and as many other steps (such as thoughts).
 
     Raises:
         ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
@@ -174,17 +174,16 @@ REVISION = "manga_state.revision"
 class _Entry:
     """Layer (part of an agent's state, such as the goals), with its values at earlier times.
 
-    The earlier values show the changes since then.
+    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces all values.
 
     Attributes:
         layer: The layer with its current values.
         error: Reason why the layer's text in ``agent.state`` cannot be read; empty if it can be read.
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
-        shared: Values in the state that the session's agents share, at the last exchange with this state. After a read of
-            ``agent.state``, the values read.
-        shared_text: Readable text of the layer in the session's shared state, at the last exchange.
-        turn_end: Values at the end of the last turn. After a read of ``agent.state``, the values read.
+        shared: Values that the session's agents shared when this agent last merged or published the shared state.
+        shared_text: Text of the layer that the session's agents shared at that time.
+        turn_end: Values at the end of the last turn.
     """
 
     layer: Layer
@@ -232,7 +231,7 @@ class StateStore:
     def attach(self, agent: Agent) -> None:
         """Connect the store to an agent, and read the layers (parts of the state) from ``agent.state``.
 
-        A layer that ``agent.state`` lacks keeps the changes made before this call.
+        A layer that is not in ``agent.state`` keeps the changes made before this call.
         """
         with self.lock:
             self._agent = weakref.ref(agent)
@@ -313,8 +312,8 @@ class StateStore:
     def take_over(self) -> None:
         """Take over ``agent.state`` if a session manager has replaced it since the last read.
 
-        The layers (parts of the state) are read from it, and this agent's changes since the end of the last turn are merged
-        into them. Changed layers are then written.
+        The layers (parts of the state) are read from the new ``agent.state``, and this agent's changes since the end of the
+        last turn are merged into them. Changed layers are then written.
         """
         with self.lock:
             agent = self.agent
@@ -329,9 +328,9 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers (parts of the state) at the end of a turn, and remember their values.
+        """Write the changed layers (parts of the state) at the end of a turn, and remember the values of all layers.
 
-        The remembered values show later changes, which ``take_over`` merges.
+        A later comparison with these values shows the changes of the next turn.
         """
         with self.lock:
             self.write()
@@ -355,8 +354,8 @@ class StateStore:
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Return the texts and the values of the layers (parts of the state) to share with the session's agents.
 
-        Both are keyed by ``Layer.KEY``. ``known`` has the texts that the session shares at present. If the text of a layer
-        cannot be read, in ``known`` or in ``agent.state``, the returned text is that of ``known``.
+        Both are keyed by ``Layer.KEY``. ``known`` has the texts that the session shares at present. If this release cannot
+        read the text of a layer in ``known`` or in ``agent.state``, the text in ``known`` is returned unchanged.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -377,7 +376,7 @@ class StateStore:
         Args:
             shared: Texts of the shared layers, keyed by ``Layer.KEY``.
             revision: Revision number of the shared state. If it is below that of the last merge, the shared state is outdated.
-                All values of this agent then count as changes.
+                All values of this agent then count as changes, not only those changed since the last merge.
         """
         with self.lock:
             for entry in self._readable():
@@ -395,8 +394,8 @@ class StateStore:
         """Remember the state that the session's agents share at present, so that the next merge finds later changes.
 
         Args:
-            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. For layers that are not given, the
-                remembered values stay.
+            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. Other layers keep the values that
+                were remembered before.
             revision: Revision number of the shared state. It is also stored in ``agent.state``.
         """
         with self.lock:

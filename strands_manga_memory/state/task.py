@@ -116,9 +116,9 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return a copy of the step with the status after its end.
+        """Return a copy of the step that has ended with the given status.
 
-        The status ``QUEUED`` is for a step that starts again after a wait for a human.
+        The status ``QUEUED`` means that the step will start again after a wait for a human.
 
         Args:
             status: The new status.
@@ -173,14 +173,14 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last 100 tool calls and the last 100 other steps, keyed by id, oldest first. ``StateLimits`` has the number.
-        dropped: Number of steps that were dropped.
+        steps: The last tool calls and the last other steps (100 of each by default), keyed by id, oldest first.
+        dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by the name of the tool; for a step without a tool, by its text without numbers
-            and ids.
-        errors: Number of errors, keyed by the name of the tool and the error text, without numbers and ids.
+        successes: Number of successes, keyed by tool name. Steps that are not tool calls are counted by their text, without
+            numbers and ids.
+        errors: Number of errors, keyed by tool name and error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
-        timed_out: Keys of tool calls that were stopped at their deadline, until their end is recorded.
+        timed_out: Keys of tool calls that were stopped at their deadline and whose end is not recorded yet.
         loops: Number of loops that were detected in this task and all earlier tasks of the agent.
     """
 
@@ -245,7 +245,7 @@ class TaskState:
         confidence: float | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a queued step to the task, and return the step. ``roll_back`` calls ``undo`` to undo the step.
+        """Add a queued step to the task, and return the step. ``undo`` is a function that reverses the step, for ``roll_back``.
 
         Raises:
             StateError: The id exists already.
@@ -351,7 +351,7 @@ class TaskState:
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of a tool call as a step of the task. ``key`` is the result of ``call_key``."""
+        """Record the start or restart of a tool call as a step of the task. ``key`` identifies the tool call."""
         with self._lock:
             id_, _ = self._calls.get(key, (key, None))
             known = self.steps.get(id_)

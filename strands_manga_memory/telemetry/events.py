@@ -33,11 +33,11 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name in the statistics. The span is named ``manga_memory.`` and this name. Only the span and the statistics of a
-            store call are named after the called operation.
-        duration: Histogram of the duration in seconds; None for events without a duration.
-        counts: Counters and further histograms, keyed by the name of the value that they record, such as ``tokens``.
-        labels: Names of the attributes that metrics have. Spans have all attributes.
+        name: Name of the event in the statistics, such as ``turn``; the span is then named ``manga_memory.turn``. A call of a
+            store is named after the called operation in both.
+        duration: Histogram of the event's duration in seconds; None for events without a duration.
+        counts: Other metrics of the event, keyed by the name of the recorded value, such as ``tokens``.
+        labels: Names of the event's attributes that its metrics have as labels. The span has all attributes.
         has_span: Whether the event creates a span.
     """
 

@@ -41,7 +41,7 @@ class _QueuedEvent(NamedTuple):
         end: End of the event in nanoseconds since 1970.
         seconds: Duration of the event; None without a duration.
         attributes: Attributes of the event.
-        counts: Values of the event, keyed by name.
+        counts: Recorded values of the event, keyed by name, such as ``tokens``.
         context: Context whose span becomes the parent of the event's span; None without a parent.
     """
 
@@ -87,7 +87,7 @@ class EventRecorder:
             event: Kind of the event.
             seconds: Duration of the event; None without a duration.
             attributes: Attributes of the event; ``error.type`` marks an error.
-            counts: Values of the event, keyed by the names in ``event.counts``.
+            counts: Recorded values of the event, such as ``tokens``, keyed by the names in ``event.counts``.
         """
         if not self.enabled:
             return

@@ -22,7 +22,7 @@ class BreakerPolicy:
         timeout: Seconds a call may take. Default 2; give slow tools their own policy.
         grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
         tool_errors: Meaning of a result with ``isError``; ``"ignore"`` is for tools that report findings as errors.
-        users: Number of users who must get an error from the tool, without a timeout, before such errors open the breaker. An
+        users: Number of different users who must get an error (not a timeout) before errors of the tool open the breaker. An
             error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do not
             make the tool unavailable for others.
         classify: Function from a ``CallOutcome`` to a ``Verdict``, or to None for the built-in rules.
@@ -59,5 +59,5 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which a probe (trial call) that has not ended no longer blocks the next probe. Longer than any call."""
+        """Seconds to wait for the end of a probe (trial call) before another probe is allowed. Longer than any call."""
         return self.timeout + self.grace + 1.0

@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call, with a code for the model and the statistics. The code of a success is ``ok``."""
+    """Classification of a tool call. Its code, such as ``timeout`` or ``ok``, is used in error results and statistics."""
 
     outcome: Outcome
     code: str

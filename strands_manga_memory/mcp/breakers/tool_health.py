@@ -24,13 +24,13 @@ class ToolStatus(TypedDict):
         retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
         failures_in_a_row: Consecutive failures.
         calls: Number of calls that reached the tool.
-        failures: Number of failed calls by code, including failures that do not count for the breaker.
+        failures: Number of failed calls, keyed by error code, including failures that do not count for the breaker.
         rejected: Number of calls that were rejected, for example because the breaker was open.
         fallbacks: Number of calls that a fallback tool answered instead.
         stale: Number of calls that an earlier result answered instead.
         latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls, in milliseconds. None without
             calls.
-        last_error: Code, redacted text and age in seconds of the last failure, or None.
+        last_error: Error code, redacted text and age in seconds of the last failure, or None.
         in_flight: Seconds since the start of each running call, keyed by request id.
     """
 

@@ -149,9 +149,10 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data that help a model to decide the next step: code, ``retry_after_s``, side effects and alternatives.
+        """Return the data about the failed tool call that the model needs to decide its next step.
 
-        ``retry_after_s`` is None if an operator must act first.
+        These are the error code, the seconds until a retry may succeed (``retry_after_s``; None if an operator must act first),
+        unknown side effects, and alternative tools.
         """
         return {
             "code": self.code,

@@ -323,5 +323,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return a result of ``user_of_call``, or None if it identifies only an agent, or a call outside agents."""
+    """Return the user of a call, as found by ``user_of_call``; None if only the agent of the call is known, or nothing."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user

@@ -154,7 +154,7 @@ class Guard:
         """Report the classification of a user's call to the breaker.
 
         Errors of one user may be caused by wrong arguments, for example by order ids that do not exist. Such errors open the
-        breaker only after ``policy.users`` users got one. Timeouts and errors of unknown users always count.
+        breaker only after ``policy.users`` different users got one. Timeouts and errors of unknown users always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()

@@ -109,7 +109,7 @@ class ServerSupervisor:
     def retry_after(self) -> float:
         """Seconds until a call may try to reconnect to the MCP server.
 
-        0 while connected. While an attempt to connect runs, 0.5, the initial wait between attempts.
+        0 while connected, and 0.5 while an attempt to connect runs.
         """
         with self._lock:
             if self._next_attempt is None:
