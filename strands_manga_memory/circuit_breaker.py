@@ -94,9 +94,9 @@ class CircuitBreaker:
     """Circuit breaker that rejects calls after several failures in a row, and admits probe calls after a waiting time.
 
     After the waiting time, the breaker is half-open and admits one probe call at a time. A probe that succeeds closes the
-    breaker, and a probe that fails opens it again. If the outcome of a probe is ignored, or not reported
-    within ``lease`` seconds, the next probe is admitted. Each call needs a permit, through which its outcome is reported. An outcome is dropped if
-    the state has changed since the permit was issued. An ignored outcome changes neither the state nor the count of failures.
+    breaker, and a probe that fails opens it again. If the outcome of a probe is ignored, or not reported within ``lease``
+    seconds, the next probe is admitted. Each call needs a permit, through which its outcome is reported. An outcome is dropped
+    if the state has changed since the permit was issued. An ignored outcome changes neither state nor count of failures.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -253,7 +253,7 @@ class CircuitBreaker:
 
     @property
     def reason(self) -> str:
-        """Reason of the last opening, as in ``BreakerEvent``, or an empty text while the breaker is closed."""
+        """Reason why the breaker opened last, such as ``failures`` or ``manual``; empty while the breaker is closed."""
         return self._opened_by
 
     @property

@@ -63,7 +63,7 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register callbacks for each fork of this process. Their names are those of ``os.register_at_fork``.
+    """Register callbacks for each fork of this process. The arguments are those of ``os.register_at_fork``.
 
     Use this function for the state of a module. Objects use ``renew_in_child``. On systems without fork, such as Windows, the
     callbacks are never called.

@@ -189,7 +189,7 @@ class MangaMemorySettings(BaseModel):
 
     @classmethod
     def from_env(cls, **values: Any) -> MangaMemorySettings:
-        """Return the settings from environment variables. ``values``, keyed by name, replace those of the variables.
+        """Return the settings from environment variables. ``values``, keyed by setting, replace the values of variables.
 
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed values.

@@ -250,7 +250,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Remember an agent at its first call of a tool, and update its tools.
+        """Remember an agent when it first calls one of the tools, and update the agent's tools.
 
         From then on, the agent's tools are also updated whenever the server's tools change.
         """

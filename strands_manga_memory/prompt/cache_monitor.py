@@ -52,8 +52,8 @@ class _Request:
 class PromptCacheMonitor(Plugin):
     """Plugin that measures the prompt cache of one or more agents without changing their requests.
 
-    The monitor compares the beginning of each request with the previous request of the conversation. The changed part is the
-    cause of a drop in the hit rate. Token counts come from the usage that the provider reports.
+    The monitor compares the beginning of each request with the previous request of the conversation. A changed
+    part is reported as a cause of cache misses. Token counts come from the usage that the provider reports.
 
     Example::
 

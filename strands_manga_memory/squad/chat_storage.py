@@ -79,8 +79,8 @@ class SessionChatStorage(ChatStorage):
         max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad's limit,
             passed with each saved message, applies as well. Default 100.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
-            ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an agent that spoke first. False
-            returns real messages only, to show the conversation to its user. Default True.
+            the placeholder ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an answer without
+            a question. False returns real messages only, to show the conversation to its user. Default True.
 
     Raises:
         ValueError: ``memory`` is not a ``MangaMemory``, or ``max_messages`` is out of range.

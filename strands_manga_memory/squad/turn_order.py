@@ -47,7 +47,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, key: Key) -> Iterator[None]:
-        """Record during a ``with`` block that the caller's request waits for the request that runs in a conversation.
+        """Record during a ``with`` block that the caller's request waits for the running request of conversation ``key``.
 
         Raises:
             CircularWaitError: The running request waits for the caller's request, directly or through other requests.
@@ -69,7 +69,7 @@ class WaitGraph:
 
     @contextmanager
     def holding(self, key: Key) -> Iterator[None]:
-        """Record during a ``with`` block that the caller's request is the one that runs in a conversation."""
+        """Record during a ``with`` block that the caller's request is the running request of conversation ``key``."""
         before = self._held.get()
         self._held.set((*before, key))
         try:
@@ -88,7 +88,7 @@ class WaitGraph:
 
 
 class BusyError(Exception):
-    """Raised if a request waits too long for its turn, or if the request and an earlier one would wait for each other."""
+    """Raised if a request waits too long for its turn, or if it and an earlier request would wait for each other."""
 
 
 _waits = WaitGraph()

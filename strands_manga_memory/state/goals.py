@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Append a finding to the known findings, and return the newest ``most``. A blank or known finding is not appended."""
+    """Append a finding to known findings, unless it is blank or known. Return the last ``most`` findings."""
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -140,7 +140,7 @@ class Goal(GoalRecord):
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
 
     def subtask(self, id_: str) -> Subtask:
-        """Return the subtask with the given id.
+        """Return the subtask of the goal with the given id.
 
         Raises:
             StateError: The subtask does not exist.
@@ -150,18 +150,18 @@ class Goal(GoalRecord):
         return self.subtasks[id_]
 
     def with_status(self, status: SubtaskStatus) -> list[Subtask]:
-        """Return the subtasks that have the given status."""
+        """Return the subtasks of the goal that have the given status."""
         return [each for each in self.subtasks.values() if each.status is status]
 
     @property
     def ready(self) -> list[Subtask]:
-        """Open subtasks whose dependencies are completed."""
+        """Open subtasks of the goal whose dependencies are completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
         return [each for each in self.with_status(SubtaskStatus.OPEN) if done.issuperset(each.depends_on)]
 
     @property
     def success_rate(self) -> float:
-        """Share of tool calls that succeeded; 1 without calls."""
+        """Share of the goal's tool calls that succeeded; 1 without calls."""
         return 1 - sum(failures for _, failures in self.tools.values()) / self.calls if self.calls else 1.0
 
     def lines(self) -> Iterator[str]:

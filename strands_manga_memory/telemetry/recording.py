@@ -34,7 +34,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class _QueuedEvent(NamedTuple):
-    """Recorded event.
+    """Recorded telemetry event that waits for its export.
 
     Attributes:
         event: Kind of the event.

@@ -231,7 +231,7 @@ def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list
     """Return a copy of a tool result that contains data about a failure.
 
     The new content is ``content``, followed by a JSON block with the main data of the failure. The metadata of the result gets
-    all data of the failure. ``marks`` are further data, added to both.
+    all data of the failure. ``marks`` are further data, added to the JSON block and the metadata.
     """
     given = result.get("metadata")
     metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
@@ -267,7 +267,7 @@ def partial_of(event: Any) -> Any:
 
 
 def _json_head(value: Any) -> str:
-    """Return the JSON text of a value. A text over 500 characters is cut off soon after, without encoding the whole value."""
+    """Return the JSON text of a value. If it has over 500 characters, return only its beginning, and do not encode the rest."""
     parts: list[str] = []
     left = _PARTIAL_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):

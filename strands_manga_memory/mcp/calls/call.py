@@ -70,7 +70,7 @@ class Call:
     """One call of one guarded tool.
 
     Args:
-        guard: State of the tool.
+        guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
         arguments: The input of the tool.
         cancel_signal: Event that is set when the agent is cancelled; None if the agent cannot be cancelled.

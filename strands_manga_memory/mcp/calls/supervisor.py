@@ -130,7 +130,7 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether the MCP server can be called. Reconnect first if the connection is lost and the wait after it is over.
+        """Return whether the MCP server can be called. If the connection is lost and the waiting time is over, reconnect first.
 
         Args:
             within: Seconds to wait for the new connection. A longer attempt to connect continues in its own thread.
