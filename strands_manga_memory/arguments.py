@@ -1,4 +1,4 @@
-"""Checks of arguments. A check returns a valid argument, and raises an error that names an invalid one."""
+"""Checks of arguments. A check returns the argument if it is valid, else raises an error that names the argument."""
 
 from __future__ import annotations
 

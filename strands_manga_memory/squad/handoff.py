@@ -82,7 +82,7 @@ class Handoffs:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
     def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Store a handoff until its receiver has answered the user's next message.
+        """Store a handoff (message to another agent) until its receiver has answered the user's next message.
 
         Args:
             handoff: Message to store.

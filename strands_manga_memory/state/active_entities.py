@@ -122,7 +122,7 @@ class EntityLayer(Layer):
             return entity
 
     def confirm(self, type_: str, value: str | None = None) -> None:
-        """Set the confidence of a type's active entities to ``CONFIRMED``, so that the model no longer sees "(inferred)".
+        """Mark the active entities of a type as confirmed, so that the model sees them without the note "(inferred)".
 
         With ``value``, confirm only the entity with this value, and remove the other entities of the type. If no active entity
         matches, nothing changes.

@@ -114,7 +114,7 @@ class DialogueSlot(Part):
 
 
 class Phase(StrEnum):
-    """Phase of a conversation, such as a greeting, the filling of slots, or a farewell."""
+    """Phase of a conversation, such as a greeting or a farewell."""
 
     GREETING = "greeting"
     INTENT_DETECTION = "intent_detection"

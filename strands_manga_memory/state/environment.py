@@ -190,7 +190,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the published changes of a session's environment, and the state that the session's agents share.
+        """Delete the published changes of a session's environment (such as the cart), and the state that its agents share.
 
         Returns:
             Number of deleted values.
@@ -205,14 +205,14 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the version of the last published change of the environment.
+        """Return the version of the last published change of the environment (such as the user's cart).
 
-        Return None if there is no change, or if the hot store is unavailable.
+        Return None if no change was published, or if the hot store is unavailable.
         """
         return self._health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
-        """Return the environment with the last published value of each field.
+        """Return the environment (such as the user's cart), with the last published value of each field.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.

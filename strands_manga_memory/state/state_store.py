@@ -27,14 +27,14 @@ class StateLimits:
     """Limits of an agent's goals and steps.
 
     Args:
-        goal_tokens: Most estimated tokens of the active goal and the archived goals together.
+        goal_tokens: Maximum estimated tokens of the active goal and the archived goals together.
         goal_warn_tokens: Estimated tokens of all goals from which a warning is logged.
-        goal_archive_tokens: Most estimated tokens of the archived goals.
-        goals_kept: Most archived goals. 0: goals that end are not archived.
+        goal_archive_tokens: Maximum estimated tokens of the archived goals.
+        goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
         executions_kept: Number of the active goal's last tool calls that are kept one by one; older ones are only counted.
-        failed_subtasks_kept: Most failed subtasks in the archive record of a goal; the last ones are kept.
-        goal_context_characters: Most characters of the background of a goal; the end is kept.
-        steps_kept: Most tool calls of a task that are kept, and as many other steps (such as thoughts).
+        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal; the last ones are kept.
+        goal_context_characters: Maximum number of characters of the background of a goal; the end is kept.
+        steps_kept: Maximum number of tool calls of a task, and also of its other steps (such as thoughts).
 
     Raises:
         ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
@@ -174,7 +174,7 @@ REVISION = "manga_state.revision"
 class _Entry:
     """Layer (part of an agent's state, such as the goals), with its values at earlier times.
 
-    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces all values.
+    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces them.
 
     Attributes:
         layer: The layer with its current values.

@@ -33,8 +33,8 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``; the span is then named ``manga_memory.turn``. A call of a
-            store is named after the called operation in both.
+        name: Name of the event in the statistics, such as ``turn``; the span is then named ``manga_memory.turn``. For a
+            call of a store, both have the name of the called operation.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Other metrics of the event, keyed by the name of the recorded value, such as ``tokens``.
         labels: Names of the event's attributes that its metrics have as labels. The span has all attributes.
