@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """State of a circuit breaker."""
+    """State of a circuit breaker: closed (calls are allowed), open (calls are rejected) or half-open (probes only)."""
 
     CLOSED = "closed"
     """Calls are made."""

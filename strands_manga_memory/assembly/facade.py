@@ -66,7 +66,7 @@ class MangaMemory:
         sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's locale, cart and customer tier. The tier, such as ``premium``, sets conversations' TTL.
+        environment: Source of the user's locale, cart and customer tier. The tier (``premium``, ...) sets conversations' TTL.
         embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
             Vectors of stored texts are cached. Default: recall and memories are searched by words only.
         defaults: Settings of the process, such as those of stores, history and breakers. An argument that is given replaces

@@ -72,9 +72,9 @@ class _SharedLayers(NamedTuple):
 class SessionState:
     """State (dialogue, entities and goals) that the agents of a session share through the hot store.
 
-    An agent reads the shared state before each turn, and merges its changes key by key after the turn. Each agent keeps a copy
-    in its ``agent.state``. If the hot store loses the shared state, the next agent stores its copy there. If two agents in two
-    processes end a turn within milliseconds, one may overwrite the changes of the other.
+    An agent reads the shared state before each turn. After the turn, the agent merges its own changes into the shared state,
+    key by key. Each agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent stores
+    its copy there. If two agents in two processes end a turn within milliseconds, one may overwrite the changes of the other.
 
     Args:
         hot: The hot store.
@@ -122,7 +122,7 @@ class SessionState:
             self._pull()  # the memory of this process does not block
 
     def publish(self) -> None:
-        """Share the state changes of this agent with the session, in the background."""
+        """Share the changes of this agent's state with the session's other agents, in the background."""
         if self._store.has_changed():
             self._writer.submit(self._name, self._push) if self._hot.survives_process else self._push()
 

@@ -44,7 +44,7 @@ _READ = 1_000
 
 
 class StepKind(StrEnum):
-    """Kind of a step of a task."""
+    """Kind of a step of a task, such as a tool call or a thought."""
 
     REASONING = "reasoning"
     TOOL = "tool"
@@ -53,7 +53,7 @@ class StepKind(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """Status of a step of a task."""
+    """Status of a step of a task, such as queued or completed."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

@@ -21,7 +21,7 @@ class BreakerPolicy:
         reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
         timeout: Seconds a call may take. Default 2; give slow tools their own policy.
         grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
-        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts it as a failure of the tool, ``"ignore"`` does not.
+        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a failure, ``"ignore"`` does not.
             Use ``"ignore"`` for tools that report findings as errors.
         users: Number of different users who must get an error (not a timeout) before errors of the tool open the breaker. An
             error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do not

@@ -31,7 +31,7 @@ _DROPPED_TOGETHER = 0.5
 
 
 class ServerState(StrEnum):
-    """State of the connection to a server."""
+    """State of the connection to an MCP server: up, down or reconnecting."""
 
     UP = "up"
     DOWN = "down"
