@@ -405,7 +405,7 @@ class MangaMemory:
         return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions. Each call reads the index of all sessions by expiry.
+        """Return a page of the users who have sessions. Each call reads the expiry index, which lists all sessions.
 
         Args:
             limit: Most users on the page. Default 100.
@@ -470,7 +470,7 @@ class MangaMemory:
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, store its memories, and return its summary, or None if the session has no messages.
+        """Close a session, store memories made from it, and return its summary, or None if it has no messages.
 
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.

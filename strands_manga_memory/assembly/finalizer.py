@@ -91,7 +91,7 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store the memories of an expired conversation. A sweeper (process that ends expired sessions) calls this.
+        """Store memories made from an expired conversation. A sweeper (process that ends expired sessions) calls this.
 
         The sweeper has claimed the conversation, so that no other process ends it, and has written it to the durable tier.
         """
@@ -99,7 +99,7 @@ class SessionFinalizer:
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Store the memories of a closed conversation. Return its summary, or None if there is nothing to summarize.
+        """Store memories made from a closed conversation. Return its summary, or None if there is nothing to summarize.
 
         Close the session manager first, otherwise messages that it has not saved are missed. The conversation is removed from
         the hot tier. A user who returns before the session expires continues from the durable tier. The conversation can then

@@ -44,10 +44,10 @@ class StateStats(TypedDict):
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Two numbers: the goals set so far, and the goals in the archive.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
-        caps: Limits in tokens: ``session`` for the stored goals, ``archives`` for archived goals alone, ``warning`` for a
-            warning about the size.
-        compression: Share of the characters of tool calls that archiving goals saved; None if the archived goals have no calls.
-            The archive has only statistics of the calls.
+        caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals alone, and ``warning``, the
+            size of all goals from which a warning is logged.
+        compression: Share of the characters of tool calls that the archive of goals saves by keeping only statistics of the
+            calls; None if the archived goals have no calls.
         writes: Number of writes into ``agent.state``. Each write stores one part of the state, such as the goals.
         unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in ``agent.state``.
     """

@@ -177,7 +177,7 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], identity, by_user=False)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
+        """If a guardrail has redacted the user's last message, replace its entities and slot values by those of the new text.
 
         Strands redacts a message without calling a hook.
         """

@@ -70,7 +70,7 @@ class Part(BaseModel):
 class Layer(BaseModel):
     """Part of an agent's state that is stored under its own key, such as the goals.
 
-    Methods of a layer replace the values of its fields and change none of them in place. Unknown fields are kept.
+    Methods of a layer replace the values of its fields and change none of them in place. Fields of later releases are kept.
     """
 
     model_config = ConfigDict(extra="allow")
