@@ -106,7 +106,7 @@ class MemoryKeeper:
         summarizer: Summarizer of sessions, weeks and months. By default, rules write the summaries.
         retention: Retention of each type of memory.
         pii: Policy for personal data.
-        codec: Codec of content and metadata.
+        codec: Codec of the content and metadata of memories.
         clock: Function that returns seconds since 1970.
         timeout: Most seconds to wait for the summarizer. Default 30.
         hot: Hot tier that caches the memories of active users, or None.
@@ -124,10 +124,10 @@ class MemoryKeeper:
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
         """Store the memories of an ended conversation (summary, preferences and messages), and return its summary.
 
-        Return None if there is no message to summarize and no earlier summary, or if the user was erased meanwhile. After an
-        erasure, nothing more is stored. A failed call can be repeated. A later call replaces the summary if the conversation
-        has more messages or if messages were redacted. A conversation that is created again after a deletion or expiry has a
-        summary of its own.
+        Return None if there is no message to summarize and no earlier summary, or if the user's data were erased meanwhile.
+        After an erasure, nothing more is stored. A failed call can be repeated. A later call replaces the summary if the
+        conversation has more messages or if messages were redacted. A conversation that is created again after a deletion or
+        expiry has a summary of its own.
         """
         user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
         partition, erased = user.partition, user.erased
@@ -179,10 +179,10 @@ class MemoryKeeper:
         return first.changed(**{"updated_at": now, **fields})
 
     def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
-        """Create missing weekly and monthly summaries of a user, and update outdated ones.
+        """Create missing weekly and monthly summaries of a user, and update those that lack a new or changed session summary.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
-        ago. If such a summary was deleted, sessions from before the deletion are left out.
+        ago. If a weekly or monthly summary was deleted, sessions that ended before the deletion are left out.
         """
         sessions = sorted((record for record in records.values() if record.type == MemoryType.SUMMARY), key=ended_at)
         now = self.clock()
@@ -240,9 +240,10 @@ class MemoryKeeper:
         return truncate_to_tokens(text, most), topics
 
     def _keep_summary(self, user: _FinalizedUser, id_: str, transcript: Transcript) -> MemoryRecord | None:
-        """Store the summary of a session with its open questions, in place of an earlier summary, and return it.
+        """Summarize a session, store the summary and its open questions, and return the stored summary.
 
-        If the user's memories were erased since the finalizer began, nothing is stored, and the result is None.
+        An earlier summary of the session is replaced. If the user's memories were erased since the finalizer began, nothing is
+        stored, and the result is None.
         """
         summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
         cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
@@ -328,10 +329,10 @@ class _FinalizedUser:
     removals: StoredRemovals
 
     def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
-        """Change a memory by the function ``change``, and return the memory that is stored afterwards.
+        """Apply the function ``change`` to a stored memory, and return the memory that is stored afterwards.
 
-        ``change`` gets the stored memory or None. The result is None if no memory is stored afterwards, if the memory is
-        unreadable, or if the user's memories were erased during the run.
+        ``change`` gets the stored memory, or None if there is none. The result is None if no memory is stored afterwards, if
+        the memory is unreadable, or if the user's memories were erased since the finalizer began.
         """
         with skip_unreadable():
             return self.partition.update(id_, change, guard=self.erased)
@@ -343,12 +344,13 @@ class _FinalizedUser:
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
-    """Return the preferences that the user stated in a transcript, in order.
+    """Return the preferences that the user stated in the transcript of a session, in the order of their times.
 
     Args:
         transcript: Transcript of the session.
-        by_model: Preferences that a model found, by key. If empty, rules extract the preferences. Each preference is assigned
-            to the latest message of the user with its words, and left out if there is none.
+        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``. Each is assigned to the
+            latest message of the user that states it, and left out without such a message. If ``by_model`` is empty, rules
+            extract the preferences.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -378,16 +380,16 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of a conversation's summary. It never changes. Ids sort by the creation times of the conversations."""
+    """Return the id of a conversation's summary, always the same. Ids sort by the creation times of the conversations."""
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the texts of a session's turns. Each text has the words of the user and the assistant.
+    """Return one text for each turn of a session, with the words of the user and the assistant.
 
-    Turns of small talk are left out. If the user corrects an earlier turn, both turns share one text, so that no outdated value
-    is recalled alone. The corrected turn is the last one with a number that the user repeats, or else the turn before. If
-    the shared text would exceed 2,000 characters, the turns have separate texts.
+    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added to the text of that turn, so
+    that no outdated value is recalled alone. The corrected turn is the latest one that contains a number from the correction.
+    Without such a turn, it is the turn before. Texts are not combined if they have more than 2,000 characters together.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -431,9 +433,9 @@ def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
 
 
 def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:
-    """Return a transcript without messages up to the time ``after`` and without removed turns.
+    """Return a session's transcript without the messages up to the time ``after``, and without turns with removed content.
 
-    A turn is removed if one of its messages was retracted or states a preference that was deleted later.
+    A turn has removed content if one of its messages was retracted or states a preference that was deleted later.
     """
 
     def is_removed(each: Utterance) -> bool:

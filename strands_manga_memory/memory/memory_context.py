@@ -58,7 +58,7 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history of the user in one text, or a sentence that there is no history."""
+        """Preferences and history of the user in one text. If both are empty, a sentence says that there is no history."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
@@ -78,8 +78,9 @@ def agent_context(
     Args:
         records: Memories of the user.
         now: Current time, in seconds since 1970.
-        profile: Further values, keyed by subject such as ``genre``. A preference of the same subject overrides a value.
-        worth: Function that returns the score of a preference. The best preferences have the highest scores.
+        profile: Values from the user's profile in another service, keyed by subject such as ``genre``. A preference of the
+            same subject overrides a value.
+        worth: Function that returns the score of a preference. Preferences with higher scores come first.
         max_tokens: Most tokens of the text.
     """
     known = list(records)
@@ -190,9 +191,10 @@ def shown_texts(record: MemoryRecord) -> list[str]:
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return the end of a memory's session, or of the last session of a weekly or monthly summary, in seconds since 1970.
+    """Return the end of the session to which a memory belongs, in seconds since 1970.
 
-    Without a session, the result is the time when the memory was last updated.
+    For a weekly or monthly summary, it is the end of the last session. For a memory without a session, it is the time of the
+    last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
     return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
@@ -217,9 +219,9 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Return the first line (a title) and as many next lines as fit into ``most`` tokens, as one text.
+    """Return as many of the lines as fit into ``most`` tokens, as one text. The first line is a title.
 
-    The last line may be truncated. The result is empty if only the title fits.
+    The last line of the text may be truncated. The text is empty if no line after the title fits.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -237,7 +239,7 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Return the title and the last of the lines, as many as fit into ``most`` tokens. Empty if no line fits."""
+    """Return a title and as many of the last lines as fit into ``most`` tokens, as one text. It is empty if no line fits."""
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

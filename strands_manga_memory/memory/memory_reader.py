@@ -42,7 +42,7 @@ class MemoryReader:
     A session start reads the memories for the agent's context into a snapshot, a copy in the process. Recent facts and
     messages, which only searches need, are then read in the background. Both reads are limited, so their cost does not grow
     with the number of memories. If the snapshot does not answer a query, a search also reads older memories from the table. A
-    recall reads the latest and the most important memories. If its filters leave too few of these, it reads all memories.
+    recall reads the latest and the most important memories. If too few of these pass its filters, it reads all memories.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class MemoryReader:
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def search(self, query: str, limit: int | None) -> list[Hit]:
-        """Return the memories and passages of messages that are most similar to ``query``.
+        """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are removed from the query.
+        Texts that this package adds to requests are first removed from the query.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -132,8 +132,8 @@ class MemoryReader:
     ) -> list[MemoryRecord]:
         """Read from the table the memories that meet the conditions ``wanted``, the best matches for ``query`` first.
 
-        If ``type_`` is None, all types are read except ``DERIVED``: stored messages, open questions, and weekly and monthly
-        summaries.
+        If ``type_`` is None, all types are read except those in ``DERIVED`` (stored messages, open questions, and weekly and
+        monthly summaries).
         """
         if limit is not None:
             positive("limit", limit)
@@ -176,7 +176,7 @@ class MemoryReader:
     def _read(self) -> None:
         """Read the user's memories from the hot tier, or else from the table, into this process.
 
-        Memories from the table are cached in the hot tier after the background read of recent memories.
+        Memories from the table are stored in the hot tier as soon as the recent memories have been read in the background, too.
         """
         hot = self._cached
         cached, seen = (None, None) if hot is None else hot.load_memories()
@@ -197,8 +197,8 @@ class MemoryReader:
 
         Args:
             loaded: Memories for the snapshot.
-            then: Function to call with the memories that only searches need, after they were read in the background. None means
-                that ``loaded`` contains them.
+            then: Function to call with the recent memories, which only searches need, after their background read. None means
+                that ``loaded`` contains these memories.
         """
         owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
@@ -219,7 +219,8 @@ class MemoryReader:
     def _search(self, query: str, limit: int | None) -> list[Hit]:
         """Search the memories in this process. If no result answers the query, search older memories, too.
 
-        A result answers the query if it has all content words of the query, or three of them. With vectors, any result answers.
+        A result answers the query if it has all content words of the query, or at least three of them. If texts are compared by
+        vectors, any result answers the query.
         """
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
@@ -239,10 +240,10 @@ class MemoryReader:
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
     def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
-        """Add older memories to the snapshot, the copy of the memories in this process.
+        """Read older memories from the table into the snapshot, the copy of the memories in this process.
 
-        These are memories with a word of the query. Without a query, they are the most important memories of ``types``.
-        Preferences that were not read yet may be added, too.
+        With a query, memories with one of its words are read. Without a query, the most important memories of ``types`` are
+        read. Preferences that are not in the snapshot may be read, too.
         """
         older = self.older.find(
             query,
@@ -255,9 +256,9 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Return the future of the background read of recent memories. None means that no read is needed.
+        """Start the background read of recent memories, unless it has been started, and return its future.
 
-        The read is started if it does not run yet.
+        None means that no read is needed.
         """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
@@ -311,9 +312,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the update of access counts by recorded recalls, at the time ``due`` in monotonic seconds.
+        """Schedule the addition of recorded recalls to the access counts of memories, for the time ``due`` (monotonic seconds).
 
-        If the process exits earlier or the table is unavailable, the recalls are counted after a later recall.
+        If the process exits before, or the table is unavailable, the recalls are added after a later recall.
         """
 
         def fold() -> None:

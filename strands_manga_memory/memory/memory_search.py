@@ -53,13 +53,14 @@ def score(record: MemoryRecord, *, now: float, half_life: float | None, similari
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryQuery:
-    """Conditions that the results of a search meet.
+    """Conditions for the memories that a search or a recall returns.
 
     Attributes:
-        types: Types of the memories. None means all types except ``DERIVED``: stored messages, open questions, and weekly and
-            monthly summaries. Summaries of single sessions are included.
+        types: Types of the memories. None means all types except those in ``DERIVED`` (stored messages, open questions, and
+            weekly and monthly summaries). Summaries of single sessions are included.
         min_importance: Least importance of a memory.
-        metadata: Required metadata values, keyed by name. Case is ignored. If the memory has a list, one element must be equal.
+        metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a list, one element must be
+            equal.
         since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a session,
             it is the time of the last update.
         until: End of the period that begins at ``since``. Memories of this time or later are left out.
@@ -128,7 +129,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the search result, such as the type of the memory, for a Strands ``MemoryEntry`` that a model sees."""
+        """Metadata of the search result, such as the type of the memory. A model sees them in a Strands ``MemoryEntry``."""
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
         first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
@@ -188,7 +189,7 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add a memory to the snapshot of the user's memories, or replace the memory with the same id."""
+        """Add a memory to the snapshot (the user's memories in this process), or replace the memory with the same id."""
         with self._lock:
             self.remove(record.memory_id)
             self.records[record.memory_id] = record
@@ -196,7 +197,10 @@ class Snapshot:
                 self._enter([record])
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories to the snapshot of the user's memories, except those that it has or that were removed from it."""
+        """Add memories to the snapshot (the user's memories in this process).
+
+        Memories that are in the snapshot already, or were removed from it, are left out.
+        """
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.records |= new
@@ -205,7 +209,7 @@ class Snapshot:
                 self._enter(new.values())
 
     def remove(self, memory_id: str) -> None:
-        """Remove a memory from the snapshot of the user's memories."""
+        """Remove a memory from the snapshot (the user's memories in this process)."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
@@ -217,13 +221,13 @@ class Snapshot:
                 self._index.remove(names)
 
     def used(self, ids: Iterable[str], now: float) -> None:
-        """Count a recall of memories at the time ``now``, for their ranking in this process."""
+        """Count a recall of memories at the time ``now``, so that it affects their ranking in this process at once."""
         with self._lock:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
 
     def counted(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a memory with an access count that includes the recalls that the table has not counted yet."""
+        """Return a memory whose access count includes the latest recalls, which the stored count lacks."""
         return counted(record, self._uses) if record.memory_id in self._uses else record
 
     def ranked(
@@ -236,8 +240,9 @@ class Snapshot:
     ) -> list[Hit]:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
-        With a query, each passage of a session's messages is a separate result. With ``matching``, a result must share a word
-        with the query in its text or topics. If texts are compared by vectors, a positive similarity is required instead.
+        With a query, each passage of a session's messages is a separate result. If ``matching`` is True, results without a word
+        of the query in their text or topics are left out. If texts are compared by vectors, results without a positive
+        similarity are left out instead.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -257,7 +262,7 @@ class Snapshot:
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether a search result has all content words of the query, or at least three of them.
+        """Return whether one of the search results has all content words of the query, or at least three of them.
 
         If texts are compared by vectors, any result is enough. True is also returned for a query without content words.
         """
@@ -273,7 +278,7 @@ class Snapshot:
         return score(self.counted(record), now=now, half_life=half_life, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether the text with the key ``name`` has a term in ``asked``. True if ``asked`` is None (vector search)."""
+        """Return whether the text with the id ``name`` has a term in ``asked``. True if ``asked`` is None (vector search)."""
         return asked is None or not asked.isdisjoint(self._texts[name].terms)
 
     def _similar(self, query: str) -> dict[str, float]:
@@ -300,7 +305,7 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the texts of a memory that a search compares with its query, keyed by name.
+    """Return the texts of a memory that a search compares with its query, keyed by an id of the text.
 
     A memory has one text, its content. Stored messages of a session have one text for each passage.
     """

@@ -59,8 +59,8 @@ class UserSalt:
     """Random salt from which the ids of a user's preferences are derived.
 
     The salt is stored encrypted in the memory table, so that only a holder of the encryption key can derive the id of a
-    preference from its subject. Without an encrypting codec, and for the subjects in ``USUAL_SLOTS``, the id has the
-    subject in clear text and needs no salt. An erasure of the user deletes the salt.
+    preference from its subject. Without an encrypting codec, and for the common subjects in ``USUAL_SLOTS``, the id has
+    the subject in clear text and needs no salt. An erasure of the user deletes the salt.
     """
 
     def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
@@ -87,7 +87,7 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the memory id of a preference that has no key such as ``genre``, derived from its text.
+        """Return the memory id of a preference without a subject such as ``genre``. The id is derived from the text.
 
         Raises the errors of ``preference_id``.
         """
@@ -97,7 +97,7 @@ class UserSalt:
         return self.preference_id(f"~{plain}")
 
     def _made(self, codec: Codec) -> bytes:
-        """Create, store and return the user's salt for ids. Of two concurrent writers, both get the salt stored first."""
+        """Create and store the user's salt for ids, and return the stored salt. All concurrent writers get the first salt."""
         sealed = codec.encode(os.urandom(32), self._place)
         self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
         there = self._read(codec)
@@ -153,7 +153,7 @@ class PartitionContent:
     since: float = 0.0
 
     def joined(self, more: PartitionContent) -> PartitionContent:
-        """Combine the memories of two reads of a user's partition. Of a memory in both, the record of ``self`` is kept."""
+        """Combine the memories of two reads of a user's partition. If both have a memory, the record of ``self`` is kept."""
         return PartitionContent(
             {**more.records, **self.records},
             {**more.uses, **self.uses},
@@ -169,7 +169,7 @@ MOST_PREFERENCES = 40
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys to query.
+    """Range of sort keys for a query of the memory table.
 
     With a limit, only that many items are read, those with the highest sort keys.
     """
@@ -242,8 +242,8 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Recalls that no access count includes yet are read together with all memories. Together with one type, they are read
-        only if ``uses`` is True, in a second query.
+        Without a type, recalls that are not in the access counts yet are read, too. With a type, they are read only if ``uses``
+        is True, in a second query.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
@@ -253,7 +253,10 @@ class UserPartition:
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
     def load_context(self) -> PartitionContent:
-        """Read summaries, preferences, open questions and recalls, which finalizing needs. Raises the errors of ``load``."""
+        """Read the memories that are needed to finalize a conversation: all summaries, preferences and open questions.
+
+        Recalls that are not in the access counts of the memories yet are read, too. Raises the errors of ``load``.
+        """
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
@@ -261,7 +264,7 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read more memories for searches: the latest messages of sessions, behavioral patterns, facts and feedback.
+        """Read the memories that only searches need: the latest messages of sessions, behavioral patterns, facts and feedback.
 
         At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
         errors of ``load``.
@@ -287,13 +290,16 @@ class UserPartition:
         return loaded
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with these ids, and all preferences if ``with_preferences``. Raises the errors of ``load``."""
+        """Read the memories with the given ids, and all preferences if ``with_preferences`` is True.
+
+        Raises the errors of ``load``.
+        """
         return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
 
     def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
-        ``are_all`` is False if ``ids`` are the latest facts and feedback and the table may have older ones.
+        ``are_all`` is False if the table may have facts or feedback older than those in ``ids``.
         """
         loaded, sealed = PartitionContent(), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -331,7 +337,7 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Skip an unreadable record in a ``with`` block, and add its id to ``unreadable``.
+        """Log an unreadable record in a ``with`` block instead of raising its error, and add its id to ``unreadable``.
 
         A missing encryption key still raises ``KeyMissingError``.
         """
@@ -400,7 +406,7 @@ class UserPartition:
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
-        """Delete several memories."""
+        """Delete the memories with the given ids."""
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
@@ -413,10 +419,10 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary with the name ``name``: an encoded session id or a digest of the summary's text.
+        """Return the id of the summary ``name``. The name is an encoded session id or a digest of the summary's text.
 
-        The first call makes an id from the current time and stores it until ``expires_at``. Later calls return the stored id,
-        and store it until the new ``expires_at``.
+        The first call makes the id from the current time and stores it. Later calls return the stored id. Each call sets the
+        expiry of the stored id to ``expires_at``.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -427,7 +433,10 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Put facts or feedback at the front of the stored list of the latest ones. Searches read the listed memories."""
+        """Add facts or feedback to the front of the stored list of the user's latest facts and feedback.
+
+        Searches read the listed memories.
+        """
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -446,8 +455,8 @@ class UserPartition:
     def store_questions(self, summary: MemoryRecord, rule: Retention, *, guard: Item | str | None = "") -> MemoryRecord | None:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
-        If there are none, the questions of an earlier version of the summary are deleted, and the result is None. ``rule`` is
-        the retention of open questions. ``guard`` is the marker of the user's last erasure, as in ``update``.
+        If the summary has none, the stored questions of an earlier version are deleted, and the result is None. ``rule`` is the
+        retention of open questions. ``guard`` is the marker of the user's last erasure, as in ``update``.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -457,7 +466,7 @@ class UserPartition:
         return None
 
     def item_of(self, record: MemoryRecord) -> Item:
-        """Convert a record to the item that is stored in the table."""
+        """Convert a memory to its item in the memory table."""
         codec = self.codec
         if codec is None and record.type == MemoryType.EPISODE:
             codec = Codec()
@@ -466,7 +475,7 @@ class UserPartition:
     # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories in one write.
+        """Record a recall of memories in one write, to be added to their access counts later.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -488,14 +497,14 @@ class UserPartition:
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> UseCounts:
-        """Return the recalls that are not in the access counts yet: their number and last time, keyed by memory id."""
+        """Return the recalls of memories that are not in the access counts yet: number and last time, keyed by memory id."""
         return self._ledger()[1]
 
     def fold(self) -> int:
         """Add the recorded recalls to the access counts of the memories and return the number of added recalls.
 
-        Each recall is deleted before it is counted, and only one process succeeds in deleting it. So no recall is counted
-        twice, but a recall is lost if the process stops after the deletion.
+        The record of a recall is deleted before the recall is counted, and only one process succeeds in deleting it. So no
+        recall is counted twice, but a recall is lost if the process stops after the deletion.
         """
         rows, _ = self._ledger()
         used, folded = UseCounts(), 0
@@ -520,7 +529,7 @@ class UserPartition:
         return rows, used
 
     def _count(self, item: Item, used: UseCounts) -> None:
-        """Add recalls to the access count of a stored record, unless the record is deleted meanwhile."""
+        """Add recalls to the access count of a stored memory. A memory that is deleted meanwhile stays deleted."""
         found: Item | None = item
 
         def attempt() -> bool | None:
@@ -556,7 +565,7 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a transaction check that fails if the user was erased after ``erased`` was read.
+    """Return a check for a transaction. The check fails if the user's data were erased after ``erased`` was read.
 
     ``erased`` is the marker of the user's last erasure, or None if there was none.
     """
@@ -565,7 +574,10 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
 
 
 def unchanged(item: Item | None) -> Condition:
-    """Return the condition that a stored record is the same as when ``item`` was read. None means that no record existed."""
+    """Return a condition for a write: the stored record has not changed since it was read.
+
+    ``item`` is the record that was read, or None if there was none.
+    """
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 

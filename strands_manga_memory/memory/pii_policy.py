@@ -86,7 +86,7 @@ class PiiPolicy:
     def opened(self, text: str, *, place: str = "") -> str:
         """Decrypt the encrypted parts of a text. ``place`` is the user's storage key, with which the parts were encrypted.
 
-        A part that cannot be decrypted becomes its rule's name in square brackets.
+        A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
         """
         if "[pii:" not in text:
             return text
@@ -109,13 +109,13 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Filter of one user's texts and metadata before storage. ``place`` is the storage key of the user."""
+    """Filter of personal data in one user's texts and metadata before storage. ``place`` is the storage key of the user."""
 
     pii: PiiPolicy
     place: str
 
     def text(self, text: str) -> str:
-        """Return a text as it may be stored: at most 4,000 characters, with the policy for personal data applied.
+        """Apply the policy for personal data to a text, truncate the text to 4,000 characters, and return it.
 
         Raises:
             PersonalDataError: The policy refuses the text.

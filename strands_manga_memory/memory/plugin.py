@@ -155,8 +155,8 @@ class Learner:
 def learned(model: Model, texts_by_id: Mapping[str, Sequence[str]], *, timeout: float) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if its message lacks the words of the value. The call waits at most ``timeout`` seconds for the
-    model and raises the model's errors.
+    A preference is left out if the words of its value are not in the message. The call waits at most ``timeout`` seconds for
+    the model and raises the model's errors.
     """
     lines = [(id_, head_and_tail(text)) for id_, texts in texts_by_id.items() for text in texts if text.strip()]
     if not lines:
@@ -267,7 +267,7 @@ class UserContext(Plugin):
         self._look(event.agent, pending)
 
     def _look(self, agent: Agent, added: Sequence[tuple[Message, float]]) -> None:
-        """Extract preferences from new messages and retract those of edited messages, in the background."""
+        """Extract preferences from the user's new messages and retract those of edited messages, in the background."""
         texts = _texts_of(agent)
         gone = [id_ for id_, read in texts.items() if self._read.get(id_, read) != read and not _is_shortened(read)]
         texts_by_id = {id_: texts[id_] for id_ in gone}
@@ -425,7 +425,7 @@ class UserContext(Plugin):
         return user_query(context.messages if self.agent is None else self.agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
-        """Return lines for a request: a title and one line for each search result. Empty if no result is to be added.
+        """Return lines for a request to the model: a title and one line for each search result. Empty if no result is added.
 
         Results that the request already contains and results beyond the token budget are left out. A line begins with the date
         of the memory's session, if known.
@@ -458,7 +458,7 @@ class UserContext(Plugin):
         return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _history(self) -> list[str]:
-        """Return the lines of a request about earlier sessions and about preferences stated since session start."""
+        """Return lines for a request to the model, about earlier sessions and preferences stated since session start."""
         cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
@@ -467,7 +467,7 @@ class UserContext(Plugin):
 
 
 def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return new preferences, with the earlier values of ``likes`` and ``dislikes`` added to the new values of these keys.
+    """Return the new preferences, with the earlier values added to new values of ``likes`` and ``dislikes``.
 
     Args:
         overrides: New preferences, keyed by subject such as ``genre``.
@@ -484,7 +484,7 @@ def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> 
 
 
 def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session, as the start of a line, or an empty text if it is unknown."""
+    """Return the date of a memory's session, for the start of a line. The text is empty if the date is unknown."""
     at = (entry.metadata or {}).get("ended_at")
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: " if isinstance(at, int | float) and 0 < at < _LATEST else ""
 

@@ -79,7 +79,7 @@ class UserMemoryStore(MemoryStore):
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
         profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
-        outbox: Preferences that wait to be sent to another service. ``forget`` and ``retract`` remove deleted ones from it.
+        outbox: Outbox of preferences for another service. ``forget`` and ``retract`` delete removed preferences from it.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
@@ -305,8 +305,8 @@ class UserMemoryStore(MemoryStore):
         background. The returned ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
-            type: Type of the memories. Default: all types except ``DERIVED``: stored messages, open questions, and weekly and
-                monthly summaries.
+            type: Type of the memories. Default: all types except those in ``DERIVED`` (stored messages, open questions, and
+                weekly and monthly summaries).
             min_importance: Least importance of a memory.
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.
