@@ -68,11 +68,11 @@ class ProfileState:
         version: Version of the record. Each write changes the version.
         exists: Whether there is an active record. A tombstone (mark of an erasure) is not an active record.
         is_erased: Whether the tombstone of an erasure replaces the record.
-        context: Context for agents, read at the last session start, or None.
+        context: Text about the user for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in the order of their times.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known token of the user's preference log in the table. Each change of the log writes a new token.
-        removed: Token that each removal of data changes. A context that was read under an earlier token must not be used.
+        removed: Token that each removal of memories replaces. A ``context`` from before the removal must not be used.
     """
 
     epoch: int = 0
@@ -103,7 +103,7 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state of a user's record from its ``content``. Damaged data raises KeyError, TypeError or ValueError."""
+        """Create the state of a user's record from stored content. Damaged data raises KeyError, TypeError or ValueError."""
         return cls(
             context=None if content["context"] is None else AgentContext.of(content["context"]),
             statements=tuple(map(Statement.of, content["statements"])),
@@ -190,11 +190,11 @@ class HotProfile:
 
         Args:
             statements: New statements (preferences from messages). Live agents add them to their context.
-            removals: Deletions of preferences and retractions of messages. Older statements are deleted even if another device
-                writes them later.
+            removals: Deletions of preferences and retractions of messages. Earlier statements that they delete stay deleted,
+                even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
-            is_removal: Whether other data was removed. After any removal, agents must not use an ``AgentContext`` read before.
+            is_removal: Whether other memories were removed. After any removal, agents discard an earlier ``AgentContext``.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.
         """
 
@@ -243,10 +243,10 @@ class HotProfile:
         return None, None
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories if the user's record has not changed since it was read. Return whether they were cached.
+        """Cache memories in the user's record in the hot tier, if the record has not changed since ``load_memories``.
 
-        ``seen`` is the epoch and version from ``load_memories``. Memories over 512 KiB, or with unreadable records, are not
-        cached.
+        Return whether they were cached. ``seen`` is the epoch and version that ``load_memories`` returned. Memories over
+        512 KiB, or with unreadable records, are not cached.
         """
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
@@ -261,7 +261,7 @@ class HotProfile:
             return False
 
     def rules_out_erasure(self) -> bool:
-        """Return True if the hot tier proves that the user was not erased recently, and False if this is unknown.
+        """Return True if the hot tier proves that the user's data were not erased recently, and False if this is unknown.
 
         The call needs one round trip.
         """
@@ -302,7 +302,7 @@ class HotProfile:
             )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Decode a user's stored record. Without a record, the result is an empty state.
+        """Decode a user's record from the hot tier. Without a record, the result is an empty state.
 
         Raises:
             CorruptRecordError: The record is damaged.
@@ -331,7 +331,8 @@ class ProfileCache:
     The hot tier shares the context with all devices and workers. The context is loaded once per session. It does not change
     within the session, so the prefix of the prompt stays the same. Preferences that the user states later are overrides. Other
     devices load the overrides before their next model call. After any process has removed a preference or another memory of
-    the user, ``refresh`` reads a new context. While the hot tier is unavailable, the process uses the values that it read last.
+    the user, ``refresh`` makes a new context from the memories. While the hot tier is unavailable, the process uses the values
+    that it read last.
 
     Args:
         hot: Hot tier of the cache.
@@ -385,20 +386,20 @@ class ProfileCache:
 
     @property
     def context(self) -> AgentContext:
-        """Text about the user, read at session start or after a removal."""
+        """Text about the user, read from the memories at session start and again after a removal of memories."""
         return self._context
 
     @property
     def overrides(self) -> dict[str, str]:
         """Values of the preferences that were stated since session start, keyed by subject such as ``genre``, the latest last.
 
-        They replace the values in ``context``.
+        They override the values in ``context``, the text about the user.
         """
         return _values(self.stated)
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences stated since session start, with their latest statements, keyed by subject such as ``genre``.
+        """Preferences stated since session start, each as value and last statement, keyed by subject such as ``genre``.
 
         Statements that are not yet in the hot tier are included.
         """
@@ -407,7 +408,7 @@ class ProfileCache:
             return fold(each for each in rows if each.at > self._context.changed_at.get(each.slot, -math.inf))
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> None:
-        """Load the user's context from the hot tier, or else from ``read``, and store it in the hot tier.
+        """Load the context (text about the user) from the hot tier. If it is missing there, call ``read`` and store the result.
 
         Args:
             read: Function that reads the user's context from the memories. It is called again after removals.
@@ -427,7 +428,8 @@ class ProfileCache:
     ) -> None:
         """Store the preferences of a message in this cache and the hot tier, and then in the memory table or the outbox.
 
-        A preference is left out if the policy for personal data refuses it, or if it is from before an erasure.
+        A preference is left out if the policy for personal data refuses it, or if its message is from before an erasure of the
+        user's data.
 
         Args:
             preferences: The preferences.
@@ -456,14 +458,20 @@ class ProfileCache:
             self._log.apply_later(PreferenceChange(statements=kept))
 
     def remove(self, removal: Removal) -> None:
-        """Hide the preferences that a deletion or retraction removes. The next ``refresh`` reads a new context."""
+        """Discard a deleted preference, or the preferences of a retracted message, from this cache.
+
+        The text about the user is discarded, too. The next ``refresh`` makes it from the memories again.
+        """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
             self._unsaved = list(valid(self._unsaved, [removal]))
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
-        """Load the changes of other devices and processes, in one round trip. After a removal, read the memories again."""
+        """Load stated preferences and changes of memories from other devices and processes, in one round trip.
+
+        If memories were removed, the text about the user is made from the memories again.
+        """
         if self._unsaved:
             self._save()
         state = self._look(touch=False)
@@ -518,8 +526,8 @@ class ProfileCache:
     def _adopt(self, state: ProfileState | None) -> None:
         """Use the context (text about the user) in the user's record. If it is missing or older than its TTL, read a new one.
 
-        The new context is stored, unless the record changed during the read. ``state`` is None if the hot tier is unavailable.
-        The new context is then not stored.
+        The new context is stored, unless the record changed during the read. If the hot tier is unavailable, ``state`` is None,
+        and the new context is not stored.
         """
         found = state or ProfileState()
         context = found.context
@@ -546,7 +554,7 @@ class ProfileCache:
             self._take(stored, context)
 
     def _save(self) -> None:
-        """Write the preferences that the hot tier does not have yet to the hot tier."""
+        """Write newly stated preferences to the user's record in the hot tier. If this fails, a later call writes them."""
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:

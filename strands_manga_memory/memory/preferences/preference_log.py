@@ -60,8 +60,8 @@ class StoredRemovals:
 
     Attributes:
         preferences: Deleted preferences.
-        notes: Retraction times of messages, keyed by ``note_id``, and deletion times of memories derived from sessions, keyed
-            by ``forgotten_id``.
+        notes: Times of retractions of messages (keys from ``note_id``), and of deletions of memories derived from sessions
+            (keys from ``forgotten_id``).
     """
 
     preferences: tuple[Removal, ...] = ()
@@ -78,7 +78,7 @@ class PreferenceLog:
     """Log of a user's statements (preferences in messages), and the records with the resulting values.
 
     Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
-    statements. They count in the order of the times of their messages, not of the writes. A value that the application sets by
+    statements. Statements take effect in the order of message times, not of the writes. A value that the application sets by
     ``UserMemoryStore.prefer`` is stored in the record, not in the log. ``publish`` is a function that reports changes to live
     agents.
     """
@@ -108,16 +108,16 @@ class PreferenceLog:
         return _revision_of(*self._marks())
 
     def removals(self) -> StoredRemovals:
-        """Read the deletions and retractions of the user, in one query."""
+        """Read the deletions of memories and retractions of messages of the user, in one query."""
         rows = self._partition.table.query(self._partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~")
         items = {str(row["memory_id"]): row for row in rows}
         deleted = self._logged(items.pop(CHANGES, None)).removals
         return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
 
     def admitted(self, statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], Item | None]:
-        """Return the preferences that may be stored, and the marker of the user's last erasure, or None without an erasure.
+        """Return the given preferences that may still be stored, and the marker of the user's last erasure (None without one).
 
-        Excluded are deleted preferences, preferences of retracted messages, and preferences from before the erasure.
+        Deleted preferences, preferences of retracted messages, and preferences from before the erasure are left out.
         """
         logged, _, erased = self._read(statements)
         return logged.admit(statements), erased
@@ -151,10 +151,10 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Apply a change of preferences in the background.
+        """Store and publish a change of the user's preferences in the background.
 
-        If the table is unavailable, the change is tried again after ``wait`` seconds, then less often. Retractions are
-        published after the table has stored them, while ``apply`` also publishes them before.
+        If the table is unavailable, the change is tried again after ``wait`` seconds, then less often. Live agents learn of a
+        retraction only after the table has stored it.
         """
         writer = shared_writer(None, self._partition.table)
 
@@ -170,10 +170,10 @@ class PreferenceLog:
         writer.submit(("preferences", self._partition.owner), attempt)
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
-        """Write and publish a new revision of the preference log after a change of other memories.
+        """Notify live agents that memories other than preferences have changed.
 
-        The revision is a token by which live agents notice the change. The call works on an encrypted log without its key. The
-        arguments are passed to ``HotProfile.publish``.
+        The preference log gets a new revision, a token by which agents notice the change. This works on an encrypted log
+        without its key. The arguments are passed to ``HotProfile.publish``.
         """
         revision = uuid.uuid4().hex
 
@@ -202,10 +202,10 @@ class PreferenceLog:
         return found.get(keys[0]), found.get(keys[1])
 
     def _attempt(self, change: PreferenceChange) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
-        """Write a change of preferences in one transaction. Return None if the log changed meanwhile.
+        """Write a change of preferences in one transaction. Return None if the preference log changed meanwhile.
 
         Otherwise, return the changed records, and the revisions of the log before and after the write. If there is nothing to
-        write, the revisions are None.
+        write, there are no records, and None in place of the revisions.
         """
         table, owner = self._partition.table, self._partition.owner
         logged, item, erased = self._read(change.statements)
@@ -228,7 +228,7 @@ class PreferenceLog:
         return (changed, revisions) if table.transact(writes) else None
 
     def _read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Read the preference log, and the retractions of the messages of ``statements``.
+        """Read the user's preference log, and the retractions of the messages to which ``statements`` belong.
 
         Return the log, the table item that contains it, and the marker of the user's last erasure. Item and marker may be None.
         """
@@ -268,7 +268,7 @@ class PreferenceLog:
     ) -> MemoryRecord:
         """Return the preference record of a subject, such as ``genre``, with its current value.
 
-        This is ``known`` if it has the value already, or else a new or changed record.
+        It is the stored record ``known`` if that has the value already, or else a new or changed record.
         """
         has_slot = not slot.startswith("~")
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
@@ -363,17 +363,17 @@ def _retraction(note: Item) -> Removal:
 
 
 def note_id(message_id: str) -> str:
-    """Return the id of the item that records the retraction of a message."""
+    """Return the id of the table item that records the retraction of a message."""
     return f"{RETRACTED}{message_digest(message_id)}"
 
 
 def forgotten_id(memory_id: str) -> str:
-    """Return the id of the item that records the deletion of a memory."""
+    """Return the id of the table item that records the deletion of a memory."""
     return f"{FORGOTTEN}{message_digest(memory_id)}"
 
 
 def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return the preference ``known`` with the value that the application has set in ``new``.
+    """Return the stored preference ``known`` with the value of ``new``, a preference that the application has set.
 
     If ``known`` is None, return ``new``.
     """
@@ -397,6 +397,6 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each of the values listed in ``value`` to the id of the message that stated it last."""
+    """Map each single value in ``value``, which may list several, to the id of the latest message that stated it."""
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}

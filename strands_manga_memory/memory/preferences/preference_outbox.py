@@ -40,8 +40,8 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver that already
-            has a signal of the same key with a higher number ignores the signal.
+        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver ignores the
+            signal if it has one of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
@@ -74,7 +74,7 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Preference of the signal as a statement. If the message id is unknown, the id of the signal is used."""
+        """Preference of the signal as a statement. If the message id is unknown, the signal's id takes its place."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
@@ -87,7 +87,10 @@ class PreferenceSink(Protocol):
 
 
 class CallablePreferenceSink:
-    """Sink that calls a function with each signal. If the function raises an exception, the signal is sent again later."""
+    """Receiver of preference signals that passes each signal to a function.
+
+    If the function raises an exception, the signal is sent again later.
+    """
 
     def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
         self._function = function
@@ -189,7 +192,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Create empty queues of signals in a new outbox or in a forked child.
+        """Create empty queues of signals (preferences to send) in a new outbox, or in a child process after a fork.
 
         Signals that were not yet stored at the fork belong to the parent process.
         """
@@ -234,15 +237,15 @@ class PreferenceOutbox:
 
     @property
     def has_unstored(self) -> bool:
-        """Whether new signals, or deletions of signals, still wait to be written to the table."""
+        """Whether preferences to send, or deletions of such preferences, still wait to be written to the memory table."""
         return bool(self._unstored)
 
     def drop(self, owner: Owner, removal: Removal) -> None:
-        """Delete the pending signals of removed preferences, in the background."""
+        """Delete the pending signals of a removed preference in the background, so that they are not sent."""
         self._submit(owner, removal)
 
     def retract(self, owner: Owner, message_id: str, *, at: float) -> None:
-        """Send a retraction of a message to the sink and delete its pending signals, in the background.
+        """Delete the pending signals of a message, and send a retraction of the message to the receiver, in the background.
 
         Args:
             owner: The user.
@@ -262,7 +265,7 @@ class PreferenceOutbox:
         self._writer.submit(("spool", owner), lambda: self._run(owner))
 
     def _run(self, owner: Owner, *, is_retry: bool = False) -> None:
-        """Store a user's new signals and send all stored signals.
+        """Store a user's new signals (preferences to send), and send all stored signals.
 
         After a failure, a retry is scheduled. Until the retry, new signals are stored but not sent.
         """
@@ -304,7 +307,10 @@ class PreferenceOutbox:
                             del self._unstored[owner]
 
     def _store(self, owner: Owner, signals: Sequence[PreferenceSignal]) -> None:
-        """Store the signals of a message in one transaction, except those that were deleted, retracted or erased meanwhile."""
+        """Store the signals of a message in one transaction, in the memory table.
+
+        Preferences that were deleted, retracted or erased meanwhile are left out.
+        """
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
 
         def attempt() -> bool | None:
@@ -341,7 +347,7 @@ class PreferenceOutbox:
                 self._table.put(self._item(owner, id_, kept), when=Condition(equals={"memory_id": id_}))
 
     def _entries(self, owner: Owner) -> Iterator[tuple[str, list[PreferenceSignal]]]:
-        """Yield the id and the signals of each item in the table with pending signals of a user, in the order of storage."""
+        """Yield the table items with a user's pending signals, in the order of storage, each as its id and its signals."""
         for item in self._table.query(owner.partition, first=ENTRY, last=f"{ENTRY}~"):
             id_ = str(item["memory_id"])
             with trusted(place_of(owner, id_)):
@@ -349,12 +355,12 @@ class PreferenceOutbox:
             yield id_, signals
 
     def waiting(self, owner: Owner) -> Iterator[PreferenceSignal]:
-        """Yield the user's pending signals in order."""
+        """Yield the user's pending signals (stored, but not accepted by the receiver) in order."""
         for _, signals in self._entries(owner):
             yield from signals
 
     def drain(self, owner: Owner) -> int:
-        """Send a user's pending signals in order and return the number of signals that the sink accepted.
+        """Send a user's pending signals to the sink in order. Return the number of signals that the sink accepted.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
@@ -391,7 +397,10 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the pending signals of all users, with or without a running agent. Return the number of accepted signals."""
+        """Send the pending signals of all users to the sink, with or without running agents.
+
+        Return the number of signals that the sink accepted.
+        """
         sent = 0
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):

@@ -60,7 +60,7 @@ class Statement:
 
     @property
     def row(self) -> list[Any]:
-        """The statement, a preference from a message, as a list that can be stored."""
+        """Stored form of the stated preference: a list of its values, without their names."""
         preference = self.preference
         return [
             preference.slot,
@@ -75,7 +75,7 @@ class Statement:
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Create a statement (a stated preference) from a stored ``row``. Damaged data raises TypeError or ValueError."""
+        """Create a stated preference from its stored list of values, ``row``. Damaged data raises TypeError or ValueError."""
         slot, value, liked, adds, message_id, at, session_id, is_set = row
         preference = Preference(text_of(slot), text_of(value), liked, bool(adds))
         return cls(preference, float(at), _optional(message_id), _optional(session_id), bool(is_set))
@@ -94,12 +94,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference or retraction of a message. Statements that it matches no longer count unless they are later.
+    """Deletion of a preference or retraction of a message. Earlier statements (stated preferences) that it matches become void.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
         slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. Statements of any subject with these values no longer count.
+        values: Digests of the deleted values. Earlier statements with one of these values become void, whatever their subject.
         message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
     """
 
@@ -110,12 +110,12 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Deletion of a preference or retraction of a message as a list that can be stored, without the removed content."""
+        """Stored form of a deletion or retraction: a list of its values, with digests in place of the removed texts."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Create a removal (deletion of a preference or retraction of a message) from a stored ``row``.
+        """Create a deletion of a preference, or a retraction of a message, from its stored list of values, ``row``.
 
         Damaged data raises TypeError or ValueError.
         """
@@ -124,7 +124,10 @@ class Removal:
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a preference. Without a subject (``slot``), ``value`` is the text of the whole statement."""
+        """Create the deletion of a stored preference from its subject ``slot``, such as ``genre``, and its ``value``.
+
+        If the preference has no subject, ``slot`` is empty and ``value`` is the whole text of the preference.
+        """
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
@@ -246,12 +249,12 @@ class PreferenceChange:
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """Stored statements and deletions of a user.
+    """Content of a user's preference log: stated preferences and deletions of preferences.
 
-    Statements and deletions take effect in the order of their times, not in the order in which they are stored.
+    Both take effect in the order of their times, not in the order in which they are stored.
 
     Attributes:
-        statements: Statements of messages, in the order of their times.
+        statements: Preferences stated in messages, in the order of their times.
         removals: Deleted preferences.
         revision: Token that changes whenever live agents must read the preferences again.
         erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
@@ -265,11 +268,11 @@ class LoggedChanges:
     retractions: tuple[Removal, ...] = ()
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the stated preferences that may be stored: those that no deletion, retraction or erasure deletes."""
+        """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
         return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the log (stored statements and deletions) after a change, or None if the change has no effect."""
+        """Return the preference log after a change of preferences, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         is_changed = statements != self.statements
