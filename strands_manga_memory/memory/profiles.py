@@ -38,7 +38,7 @@ class Profile:
 
     @property
     def preferences(self) -> dict[str, str]:
-        """Values of the profile that an agent sees, keyed by subject such as ``genre``."""
+        """Values of the user's profile that an agent sees, keyed by subject such as ``genre``."""
         values = {
             "genre": ", ".join(self.favorite_genres),
             "language": self.language or "",
@@ -49,7 +49,7 @@ class Profile:
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a profile. Also return the names of fields dropped because of their type."""
+    """Convert an object or a mapping to a user profile. Also return the names of fields that have a wrong type and are dropped."""
     names = [field.name for field in fields(Profile)]
     found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}
@@ -213,8 +213,8 @@ class ProfileReader:
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return the profile of a user, or None if the user has no profile.
 
-        If the source fails or misses the deadline, the late answer of an earlier read is returned, or None without such an
-        answer.
+        If the source fails or misses the deadline, the late answer to an earlier read is returned. Without such an answer, the
+        result is None.
         """
         owner = Owner(user_id, tenant)
         earlier = self._reads.get(owner)

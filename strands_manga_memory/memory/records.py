@@ -210,7 +210,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Each record has them, so that others' records are rejected."""
+        """User id and tenant as the application passed them. Each record has them, so that a read rejects other users' records."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -221,7 +221,10 @@ def content_key(content: str) -> str:
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of the summary ``name`` (usually an encoded session id). Ids sort by ``at``, in seconds since 1970."""
+    """Return the id of a session summary, made of its name (usually an encoded session id) and its time ``at``.
+
+    The ids sort by this time, in seconds since 1970.
+    """
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 
@@ -316,11 +319,11 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes in the form in which the table stores them.
+    """Return attributes of a record in the form in which the table stores them.
 
-    A codec encodes all of them in one attribute ``sealed``. Without a codec they are unchanged if DynamoDB accepts all values.
-    Values such as NaN are not accepted. The attributes are then encoded without encryption. ``place`` is the storage key of the
-    record.
+    With a codec, all of them are encoded in one attribute ``sealed``. Without a codec, they stay unchanged, unless DynamoDB
+    rejects a value such as NaN. Then they are encoded in ``sealed``, too, but not encrypted. ``place`` is the storage key of
+    the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -403,7 +406,7 @@ def _number(value: Any, what: str) -> Any:
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a record. Its encoded content can be decoded only under this key."""
+    """Return the storage key of a memory record. Its encoded content can be decoded only under this key."""
     return f"{owner.partition}/{memory_id}"
 
 

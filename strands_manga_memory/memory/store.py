@@ -333,8 +333,8 @@ class UserMemoryStore(MemoryStore):
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and all memories derived from it. Return whether the memory existed.
 
-        Live agents stop using the memory before their next model call. Messages from before the
-        deletion do not create the memory again, but later messages may.
+        Live agents stop using the memory before their next model call. Messages from before the deletion do not create the
+        memory again, but later messages may.
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
@@ -422,8 +422,8 @@ class UserMemoryStore(MemoryStore):
     def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
         """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
 
-        The search covers the memories that this process has read. If none of them answers the query, up to 64 older memories
-        with words of the query are read from the table and searched, too.
+        The memories that this process has read are searched. If none of them answers the query, up to 64 older memories with
+        words of the query are read from the table and searched, too.
         """
         return self._reader.search(query, limit)
 

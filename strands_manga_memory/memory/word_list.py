@@ -32,7 +32,7 @@ class WordList:
     """Words of a user's memories, without the preferences.
 
     Attributes:
-        made_at: Time of the list, in seconds since 1970.
+        made_at: Time when the list was made, in seconds since 1970.
         ids: Ids of the memories, the latest first.
         importances: Importance of each memory, in the order of ``ids``.
         words: Checksums of the words of each memory, in the order of ``ids``. Each checksum is between spaces.
@@ -44,7 +44,7 @@ class WordList:
     words: list[str] = field(default_factory=list)
 
     def add(self, ids: Iterable[str], importances: Iterable[float], words: Iterable[str]) -> None:
-        """Add memories to the list. They must be older than the memories in the list."""
+        """Append memories with their importances and words to the list. They must be older than the memories in the list."""
         self.ids.extend(map(str, ids))
         self.importances.extend(map(float, importances))
         self.words.extend(map(str, words))
@@ -70,8 +70,8 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
-    read the list and the memories that it names. The list is made again earlier if it is older than the argument ``since`` of
-    ``find``. It is deleted when a memory is deleted, or gets other words, or is stored with an old date.
+    read the list and the memories that it names. The list is made again earlier if it may lack memories that the caller has
+    not read. It is deleted when a memory is deleted, gets other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -82,10 +82,10 @@ class OlderMemories:
     def find(
         self, query: str | None, types: Collection[str], *, since: float, known: Collection[str], with_preferences: bool
     ) -> PartitionContent:
-        """Return up to 64 memories that have a word of the query or, without a query, the most important of some types.
+        """Return up to 64 memories with a word of the query. Without a query, return the most important memories of ``types``.
 
-        If the call makes the word list, all preferences are added. If the list exists, they are added only if
-        ``with_preferences`` is True and ``known`` has at least 40 preferences. A session start reads no more than 40.
+        All preferences are added if the call makes the word list. Otherwise, they are added if ``with_preferences`` is True and
+        ``known`` has at least 40 preferences, the most that a session start reads.
 
         Args:
             query: Text to search for, or None.
