@@ -364,7 +364,7 @@ class UserPartition:
         Args:
             memory_id: Id of the memory.
             change: Function from the current memory (None if missing or expired) to the new memory, called again after a
-                conflict. None or the same object means no change. ``update`` sets the version.
+                conflict. None or the same object means no change. The version is set automatically.
             guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
                 nothing is written and the result is None. By default, erasures are not checked.
 
@@ -456,7 +456,7 @@ class UserPartition:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
         If the summary has none, the stored questions of an earlier version are deleted, and the result is None. ``rule`` is the
-        retention of open questions. ``guard`` is the marker of the user's last erasure, as in ``update``.
+        retention of open questions. ``guard`` is the marker of the user's last erasure. After a later one, nothing is stored.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:

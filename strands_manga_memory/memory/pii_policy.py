@@ -23,7 +23,7 @@ class PiiPolicy:
     The rules find personal data. The action of a rule replaces the data, encrypts the data, or refuses the text.
 
     Args:
-        rules: Detection rules, in order. Default ``DEFAULT_RULES``; ``()`` stores all texts unchanged.
+        rules: Detection rules, in order. Default ``DEFAULT_RULES``. With ``()``, all texts are stored unchanged.
         actions: Actions by rule name, which override the actions of the rules themselves: ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 

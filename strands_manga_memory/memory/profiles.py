@@ -49,7 +49,7 @@ class Profile:
 
 
 def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a user profile. Also return the names of fields that have a wrong type and are dropped."""
+    """Convert an object or a mapping to a user profile. Also return the names of fields dropped because of a wrong type."""
     names = [field.name for field in fields(Profile)]
     found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}

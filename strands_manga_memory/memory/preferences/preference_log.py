@@ -189,7 +189,7 @@ class PreferenceLog:
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record that a memory derived from sessions was deleted at the time ``at``.
 
-        Finalizing an earlier session then does not create the memory again. Memories of other types are ignored.
+        When an earlier session is finalized, the memory is then not created again. Memories of other types are ignored.
         """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             self._partition.table.put(self._note(forgotten_id(memory_id), at))
