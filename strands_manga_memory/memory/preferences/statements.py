@@ -99,7 +99,7 @@ class Removal:
     Attributes:
         at: Time of the removal, in seconds since 1970.
         slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. Earlier statements with one of these values become void, whatever their subject.
+        values: Digests of the deleted values. Earlier statements of any subject with one of these values become void.
         message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
     """
 
