@@ -210,7 +210,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Each record has them, so that foreign records are rejected."""
+        """User id and tenant as the application passed them. Each record has them, so that records of others are rejected."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
