@@ -178,7 +178,7 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call that was made without a permit.
+        """Count the outcome of a call for which ``try_acquire`` was not called.
 
         A success closes the breaker. A failure is ignored while the breaker is open and its waiting time is not over.
         """

@@ -24,7 +24,7 @@ _SHARE_SAID = 8
 
 
 class LogTail:
-    """Latest messages of one conversation, in order and untruncated: those in the history, and evicted ones that may return.
+    """Latest messages of one conversation, in order and in full: the history, and evicted messages that may return to it.
 
     The log tail follows the history, but never changes it. "Other code" below means any code except the trimmer, which evicts
     and truncates messages.

@@ -113,9 +113,10 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the storage key of a cached summary draft, and the codec that encrypts the draft.
+    """Return the storage key of a cached summary draft, and a codec that encrypts the draft.
 
-    Both depend on ``content``: the name of the summarizer, the instructions and the source text.
+    Storage key and encryption key are hashes of ``content``: the summarizer's name, the instructions and the source text. Only
+    a process that knows the source text can therefore read the draft.
     """
     digest = hashlib.sha512()
     for part in content:

@@ -136,7 +136,7 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Number and last time of recalls that are not in the access counts of ``records`` yet, keyed by memory id.
+        uses: Number and time of the latest recalls of each memory, keyed by memory id. ``records`` do not count them yet.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.

@@ -316,7 +316,7 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of a new or restored agent, so that later changes of these states are noticed."""
+        """Remember the stored state of an agent that was just built or restored, so that its later changes are noticed."""
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)

@@ -176,14 +176,15 @@ class Finalizer(Protocol):
 class SessionSweeper:
     """Sweeper that finishes expired conversations, and deletes the logs of ended sessions.
 
-    An expired conversation is flushed to the durable tier, given to the finalizer, and removed from the hot tier. A session's
-    log is deleted when the session has been over for the ``grace`` seconds of ``ttl``. A sweep never restarts a time to live.
+    A conversation has expired when nobody used it during its time to live. It is flushed to the durable tier, given to the
+    finalizer, and removed from the hot tier. A session ends later, and its log is deleted ``ttl.grace`` seconds after its end.
+    A sweep never restarts a time to live.
 
     Any number of sweepers may run at the same time. A sweeper first claims a conversation atomically. If a turn begins in the
     meantime, the sweeper does not finish the conversation.
 
     Args:
-        hot: The hot tier or its URL, or None. With a durable tier, a hot tier that ends with its process is not used.
+        hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is ignored.
         durable: The durable tier or its URL. None: expired conversations are dropped after the call of the finalizer.
         finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it raises an error, the
             conversation stays claimed, and is tried again after ``lease`` seconds.

@@ -270,7 +270,7 @@ class EnvironmentTracker:
         await self._reading.run()
 
     def _new_version(self) -> bytes | None:
-        """Return the version of the last published change of the environment; None if this tracker has no change to read."""
+        """Return the last announced version of the user's environment (tier, cart); None if it has been read already."""
         version = None if self._changes is None else self._changes.version()
         return None if version == self._version else version
 

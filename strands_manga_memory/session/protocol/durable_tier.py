@@ -357,14 +357,14 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the state ``head``, with more turns in its list ``seen`` (known turns with their numbers of messages).
+        """Return the record to store, with each known turn of this process that the log of the durable tier really has.
 
-        Turns in ``record.seen`` are added if they are in the log. The log is read because a table that was restored from a
-        backup may lack turns.
+        The log is read because a table that was restored from a backup may lack turns. The turns are added to ``seen``, which
+        maps the keys of known turns to their numbers of messages.
 
         Args:
-            head: State of the conversation, in the form to store.
-            record: State of the conversation in this process.
+            head: Record of the conversation that will be stored.
+            record: Record of the conversation in this process.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:

@@ -404,9 +404,9 @@ class LocalCopy:
             return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Remove messages from the agent's history that the log has lost, such as after a restore of the table from a backup.
+        """Remove messages from the agent's history that the log has lost, such as by a restore of the table from a backup.
 
-        If the hot tier or another process has the messages, a later merge adds them again.
+        If another process or the hot tier still has such a message, it comes back with the next record that is read.
 
         Args:
             unproven: Keys of the turns that were searched in the log, because they may have lost messages.
@@ -467,9 +467,9 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, keyed by turn key. If the tiers differ, the higher number counts.
+        """Return the number of messages of each turn that the hot or the durable tier has stored, keyed by turn key.
 
-        The numbers are from the last known record of each tier, if it is of the conversation's run ``incarnation``.
+        It is taken from each tier's last known record, unless that belongs to another run of the conversation.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}

@@ -253,7 +253,7 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has more messages than the record knows, or has ended but is open in the record."""
+        """Return whether a process's copy of a turn has more messages than this record, or knows that the turn has ended."""
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
