@@ -33,7 +33,7 @@ from strands_manga_memory.conversation.token_counter import TokenCounter, defaul
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.search import content_terms, evidence_terms, query_terms
+from strands_manga_memory.language.search import content_terms, evidence_terms, long_numbers, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
 from strands_manga_memory.messages.injection import message_text
@@ -59,7 +59,6 @@ _HAS_DIGIT = re.compile(r"\d")
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
 """Pattern of a number that many unrelated messages contain, for example in a time or a price."""
 
-_LONG_NUMBER = re.compile(r"\d[\d,.]*\d")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
@@ -322,10 +321,10 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
         related: Numbers of the messages that share a content word with the searched question. Only these can be corrected.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
-    numbers = {number: set(_LONG_NUMBER.findall(found[number].text)) for number in users if number in related}
+    numbers = {number: long_numbers(found[number].text) for number in users if number in related}
     corrected: dict[int, int] = {}
     for number in users:
-        repeated = set(_LONG_NUMBER.findall(found[number].text))
+        repeated = long_numbers(found[number].text)
         about = [each for each in numbers if each < number and (each == number - 2 or repeated & numbers[each])]
         if about and dialogue_act(found[number].text, "user") == DialogueAct.CORRECTION:
             corrected[number] = max(about, key=lambda each: (bool(repeated & numbers[each]), each))

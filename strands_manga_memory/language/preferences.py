@@ -219,13 +219,13 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
     """Return the new budget if a sentence ("make that 35") changes the budget in the last text of ``before``. Else empty."""
-    amount = _CHANGES_AMOUNT.search(sentence)
-    stated = extract_preferences(before[-1:]) if amount is not None else []
-    if amount is None or not (budget := next((said.value for said in stated if said.slot == "budget"), "")):
+    if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
+    budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
     value = next(filter(None, amount.groups())).rstrip(".,")
     numbers = _DIGITS.findall(budget) if _DIGITS.fullmatch(value) else []  # without a currency, it has that of the budget
-    return [Preference("budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value)]
+    changed = Preference("budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value)
+    return [changed] if budget else []
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:

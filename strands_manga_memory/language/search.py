@@ -27,6 +27,7 @@ _WORD = re.compile(rf"[^\W_{_JAPANESE_SIGNS}]+")
 _JAPANESE = re.compile(rf"[{_JAPANESE_SIGNS}]+")
 _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
 _KATAKANA_WORD = re.compile(r"[\u30a1-\u30fa\u30fc]{3,}")
+_LONG_NUMBER = re.compile(r"\d[\d,.]*\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _REQUEST_WORDS = any_language("search.request_words")
 _GRAMMAR = any_language("search.grammar")
@@ -59,6 +60,11 @@ def search_terms(text: str) -> list[str]:
     for run in _JAPANESE.findall(plain):
         found += _pairs(run)
     return found
+
+
+def long_numbers(text: str) -> set[str]:
+    """Return the numbers of a text that have at least two digits, as written."""
+    return set(_LONG_NUMBER.findall(text))
 
 
 def query_terms(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -285,19 +286,19 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             continue
         said = head_and_tail(text)
         is_question, waits = any(map(_is_question, split_sentences(said))), _WAITS.search(said) is not None
-        answers = [other for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
-        is_postponed = bool(answers) and POSTPONED.search(head_and_tail(answers[0])) is not None
+        later = (head_and_tail(other) for who, other in islice(lines, at + 1, None) if who == "assistant" and other.strip())
+        first = next(later, "")
+        is_postponed = POSTPONED.search(first) is not None
         if not (is_question or waits or (is_postponed and not extract_preferences([said]))):
             continue
         # "I still need an answer to that" is about the question before it, or else about its own message.
         question = text if is_question or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
-        settled = any(
-            term_overlap(question, answer) >= _ANSWERED_OVERLAP
-            for answer in (answers if waits else answers[1:])
-            if not POSTPONED.search(head_and_tail(answer))
-        )
-        if not answers or ((waits or is_postponed) and not settled):
+        is_open = not first or waits or is_postponed
+        if is_open and not any(
+            term_overlap(question, answer) >= _ANSWERED_OVERLAP and not POSTPONED.search(answer)
+            for answer in (chain([first], later) if waits else later)
+        ):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 

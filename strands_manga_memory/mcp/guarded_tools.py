@@ -296,7 +296,7 @@ class GuardedToolProvider(ToolProvider):
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the tools that an element of ``Agent(tools=[...])`` stands for. A module or file is loaded."""
+    """Return the tools of one element of ``Agent(tools=[...])``. A module or file is loaded."""
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

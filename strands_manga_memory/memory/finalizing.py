@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from strands_manga_memory.language.preferences import (
     parse_preference,
     split_values,
 )
+from strands_manga_memory.language.search import long_numbers
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
@@ -88,7 +88,6 @@ PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
 """Number of sessions within this many days that make their common topic a behavioral pattern."""
 
 _PASSAGE_CHARACTERS = 2_000
-_NUMBER = re.compile(r"\d[\d,.]*\d")
 _UTTERANCE_CHARACTERS = 20_000
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
@@ -398,16 +397,13 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
         if acts and acts <= SMALL_TALK_ACTS:
             continue
         text = "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
-        at = -1
-        if DialogueAct.CORRECTION in acts:
-            numbers = {number for each in parts if each.role == "user" for number in _NUMBER.findall(each.text)}
-            at = next(
-                (at for at in reversed(range(len(passages))) if numbers & set(_NUMBER.findall(passages[at]))), len(passages) - 1
-            )
-        if at >= 0 and len(passages[at]) + len(text) < _PASSAGE_CHARACTERS:
-            passages[at] += f"\n{text}"
-        else:
-            passages.append(text)
+        if DialogueAct.CORRECTION in acts and passages:
+            numbers = long_numbers(" ".join(each.text for each in parts if each.role == "user"))
+            corrected = max((at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1)
+            if len(passages[corrected]) + len(text) < _PASSAGE_CHARACTERS:
+                passages[corrected] += f"\n{text}"
+                continue
+        passages.append(text)
     return passages
 
 
