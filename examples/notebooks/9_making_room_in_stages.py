@@ -37,7 +37,7 @@ from strands_manga_memory import (
     MangaMemory,
     TieredCompactionConversationManager,
 )
-from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.testing import ScriptedModel
 
 logging.disable(logging.WARNING)

@@ -23,7 +23,7 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.model_calls import model_setting
-from strands_manga_memory.messages.tokens import prompt_tokens
+from strands_manga_memory.messages.provider_format import prompt_tokens
 
 # --- The request ----------------------------------------------------------------------------------
 

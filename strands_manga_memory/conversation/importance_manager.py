@@ -33,8 +33,8 @@ from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
 from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import calls_tools
-from strands_manga_memory.messages.tool_results import ToolResultSeparator
-from strands_manga_memory.messages.turn_context import with_added, without_added
+from strands_manga_memory.messages.injection import with_added, without_added
+from strands_manga_memory.messages.message_parts import ToolResultSeparator
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:

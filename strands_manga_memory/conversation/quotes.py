@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from strands_manga_memory.conversation.archive import ArchivedMessage, RecallHit
 from strands_manga_memory.conversation.token_counter import TokenCounter, tokens_of
 from strands_manga_memory.language.search import excerpt_for_query, split_passages
-from strands_manga_memory.messages.injection import QUOTES, escape_tags
-from strands_manga_memory.messages.turn_context import CONTEXT_FRAME
+from strands_manga_memory.messages.injection import CONTEXT_FRAME, QUOTES, escape_tags
 
 _HEAD = f"{QUOTES}\nEarlier messages of this conversation:"
 _FOOT = "</recalled_history>"

@@ -36,9 +36,15 @@ from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.search import content_terms, evidence_terms, long_numbers, query_terms
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
-from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, opening_position, with_section, without_added
+from strands_manga_memory.messages.injection import (
+    begins_turn,
+    message_text,
+    opening_id,
+    opening_position,
+    with_section,
+    without_added,
+)
+from strands_manga_memory.messages.texts import head_and_tail
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

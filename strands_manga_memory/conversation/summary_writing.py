@@ -34,8 +34,8 @@ from strands_manga_memory.language.verification import SearchableText, render_co
 from strands_manga_memory.messages import id_of, is_turn_start, spoken_text, turns
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.model_calls import model_setting
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tokens import prompt_tokens
+from strands_manga_memory.messages.provider_format import prompt_tokens
+from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.encoding.values import as_json

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strands_manga_memory.language.packs import cached_if_short, load_packs
 from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_width
-from strands_manga_memory.messages.text_excerpts import find_matches
+from strands_manga_memory.messages.texts import find_matches
 
 EN, JA = load_packs()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from strands_manga_memory.language.packs import cached_if_short, load_pack
-from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
+from strands_manga_memory.messages.texts import find_matches, map_stretches
 
 _NO_DIGIT = re.compile(r"\D")
 _ISSUER = re.compile(

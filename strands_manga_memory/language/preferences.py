@@ -20,8 +20,7 @@ from strands_manga_memory.language.dialogue_acts import (
 )
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 EN, JA = load_packs()
 

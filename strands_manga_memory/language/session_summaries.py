@@ -32,8 +32,7 @@ from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKin
 from strands_manga_memory.language.text_features import information_weight, sentiment_score, split_sentences, words
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail, shorten_line, truncate_to_tokens
 
 EN, JA = load_packs()
 

@@ -35,7 +35,7 @@ from strands_manga_memory.language.text_features import (
     yielding,
 )
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 
 EN, _ = load_packs()
 

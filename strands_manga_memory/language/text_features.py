@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from strands_manga_memory.language.packs import any_language, cached_if_short, load_packs
-from strands_manga_memory.messages.text_excerpts import split_pieces
+from strands_manga_memory.messages.texts import split_pieces
 
 EN, JA = load_packs()
 

@@ -14,7 +14,7 @@ from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.summary_facts import FILLER_WORDS, NEGATIVE_WORDS, ORDER_WORDS, Fact, without_leading_no
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
-from strands_manga_memory.messages.text_excerpts import split_pieces
+from strands_manga_memory.messages.texts import split_pieces
 
 _REFUSAL = any_language("verification.refusal")
 _REFUSAL_ANYWHERE = any_language("verification.refusal_anywhere")

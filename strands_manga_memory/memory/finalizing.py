@@ -60,7 +60,7 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.messages.injection import strip_placeholders
-from strands_manga_memory.messages.tokens import shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore

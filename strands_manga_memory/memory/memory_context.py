@@ -11,7 +11,7 @@ from strands_manga_memory.language.preferences import DISLIKES, remove_values, s
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.records import DAY, MemoryRecord, MemoryType
 from strands_manga_memory.messages.injection import escape_line
-from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
 
 EMPTY = "No prior interaction history."
 

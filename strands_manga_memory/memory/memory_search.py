@@ -26,7 +26,7 @@ from strands_manga_memory.memory.partition import PartitionContent
 from strands_manga_memory.memory.records import DERIVED, MemoryRecord, MemoryType, Retention, checked_importance, counted
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line, message_text, strip_own_blocks
-from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.messages.texts import estimate_tokens
 
 _LEAST_SIMILARITY = 0.02
 """Similarity given to memories that share nothing with the query."""

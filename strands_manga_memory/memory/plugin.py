@@ -41,15 +41,17 @@ from strands_manga_memory.memory.records import MemoryRecord
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import (
+    begins_turn,
     escape_line,
     escape_tags,
+    opening_id,
+    render_section,
     strip_placeholders,
+    with_section,
     with_system_text,
 )
 from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
+from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import missed, within
 

@@ -1,5 +1,6 @@
 """Functions that read messages and tool results, divide histories into turns, and format messages for a model."""
 
+from strands_manga_memory.messages.injection import injected_count
 from strands_manga_memory.messages.message_parts import (
     blocks_of,
     calls_tools,
@@ -20,7 +21,6 @@ from strands_manga_memory.messages.message_parts import (
     turns,
 )
 from strands_manga_memory.messages.provider_format import for_model
-from strands_manga_memory.messages.turn_context import injected_count
 
 __all__ = [
     "blocks_of",

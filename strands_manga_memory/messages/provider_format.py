@@ -1,4 +1,4 @@
-"""Conversion of a history to a format that every model provider accepts.
+"""Conversion of a history to a format that every model provider accepts, and reading of the token usage that providers report.
 
 Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history makes every
 later request fail, so the format satisfies the rules of all providers. Only this module knows these rules:
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, cast
 
@@ -298,3 +298,42 @@ def placeholder_count(messages: Sequence[Message]) -> int:
     """Return the total number of placeholders that a request inserts before and between the messages of a history."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
+
+
+# --- Token usage ----------------------------------------------------------------------------------
+
+_CACHED_TOKENS_APART = {
+    # From the fields of the providers' APIs that Strands copies into ``inputTokens``:
+    "strands.models.bedrock.BedrockModel": True,  # Converse: inputTokens
+    "strands.models.anthropic.AnthropicModel": True,  # input_tokens
+    "strands.models.openai.OpenAIModel": False,  # prompt_tokens; also LiteLLMModel and SageMakerAIModel, its subclasses
+    "strands.models.openai_responses.OpenAIResponsesModel": False,  # input_tokens
+    "strands.models.gemini.GeminiModel": False,  # prompt_token_count
+    "strands.models.llamacpp.LlamaCppModel": False,  # prompt_tokens
+    "strands.models.llamaapi.LlamaAPIModel": False,  # num_prompt_tokens; this and the following report no cached tokens
+    "strands.models.mistral.MistralModel": False,  # prompt_tokens
+    "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
+    "strands.models.writer.WriterModel": False,  # prompt_tokens
+}
+"""Whether the provider reports cached tokens in addition to ``inputTokens``, keyed by model class."""
+
+
+def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
+    """Return the number of tokens of a whole prompt, including cached tokens. 0 if the provider reports none.
+
+    Some providers include cached tokens in ``inputTokens``, and others report them separately. ``model_class`` shows which case
+    applies.
+
+    For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens`` and ``outputTokens`` add up to
+    ``totalTokens``, and ``inputTokens`` is at least the number of cached tokens.
+
+    Args:
+        usage: ``metadata.usage`` of a message. A missing value counts as 0.
+        model_class: Class of the model that answered.
+    """
+    tokens = usage.get("inputTokens") or 0
+    cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)
+    are_apart = cached > tokens or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
+    for base in reversed(model_class.__mro__):  # the class itself last, so that it decides
+        are_apart = _CACHED_TOKENS_APART.get(f"{base.__module__}.{base.__qualname__}", are_apart)
+    return tokens + cached if are_apart else tokens

@@ -19,7 +19,7 @@ from strands.plugins import Plugin
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages.model_calls import model_setting
-from strands_manga_memory.messages.tokens import prompt_tokens
+from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheMiss, CachePrices, CacheStats, CacheUse, Cause
 from strands_manga_memory.prompt.prefix import (
     MessageFingerprint,

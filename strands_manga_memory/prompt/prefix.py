@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from strands.middleware import InvokeModelContext
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import injected_count
+from strands_manga_memory.messages.injection import injected_count
+from strands_manga_memory.messages.texts import estimate_tokens
 
 
 class MessageFingerprint(NamedTuple):

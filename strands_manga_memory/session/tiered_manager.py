@@ -26,7 +26,7 @@ from strands.session import SessionManager
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
-from strands_manga_memory.messages.tool_results import ToolResultSeparator
+from strands_manga_memory.messages.message_parts import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_states import ORCHESTRATOR

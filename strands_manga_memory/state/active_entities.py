@@ -11,7 +11,7 @@ from pydantic import Field
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.dialogue import TurnLayer
 from strands_manga_memory.state.state_store import Layer, Part
 

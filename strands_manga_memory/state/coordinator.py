@@ -18,8 +18,8 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.language.entity_types import SHOP
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import begins_turn, opening_id, render_section, with_section
+from strands_manga_memory.messages.injection import begins_turn, opening_id, render_section, with_section
+from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer

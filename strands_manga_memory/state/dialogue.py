@@ -17,7 +17,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages.injection import escape_line
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.state_store import Layer, Part
 
 MOST_CHARACTERS = 200

@@ -15,7 +15,7 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.language.session_summaries import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.dialogue import DialogueSlot

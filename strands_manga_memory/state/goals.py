@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
-from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line
+from strands_manga_memory.messages.texts import estimate_tokens, shorten_line
 from strands_manga_memory.state.state_store import Layer, Part
 
 logger = logging.getLogger(__name__)

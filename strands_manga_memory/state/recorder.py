@@ -30,8 +30,8 @@ from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
-from strands_manga_memory.messages.text_excerpts import head_and_tail
-from strands_manga_memory.messages.tool_results import call_key
+from strands_manga_memory.messages.message_parts import call_key
+from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.state.active_entities import EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, Phase
 from strands_manga_memory.state.goals import GoalsLayer

@@ -16,7 +16,7 @@ from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import escape_line
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.goals import (
     MOST_LINES,
     MOST_PATTERNS,

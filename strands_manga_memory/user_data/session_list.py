@@ -10,7 +10,7 @@ from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogu
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.messages.injection import message_text
-from strands_manga_memory.messages.tokens import shorten_line
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import ExpiryIndex

@@ -35,8 +35,8 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language import SHOP, normalized
-from strands_manga_memory.messages.tokens import estimate_tokens
-from strands_manga_memory.messages.turn_context import CONTEXT_TAG
+from strands_manga_memory.messages.injection import CONTEXT_TAG
+from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.session import session_agent
 from strands_manga_memory.state import recorder
 from strands_manga_memory.stores import HotWrite, WriteStatus

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.language.pii import DEFAULT_RULES
-from strands_manga_memory.messages.text_excerpts import find_matches, map_stretches
+from strands_manga_memory.messages.texts import find_matches, map_stretches
 
 PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
 PARTS = st.sampled_from(

@@ -10,8 +10,7 @@ from strands.middleware import InvokeModelContext
 from strands_manga_memory.language import SHOP, EntityTypes, named
 from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.messages import injected_count
-from strands_manga_memory.messages.injection import escape_line, with_system_text
-from strands_manga_memory.messages.turn_context import render_section, with_section
+from strands_manga_memory.messages.injection import escape_line, render_section, with_section, with_system_text
 from tests.unit.language.entity_lines import LINES
 
 

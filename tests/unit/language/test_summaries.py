@@ -18,7 +18,7 @@ from strands_manga_memory.language.session_summaries import (
     find_open_questions,
     summarize_session,
 )
-from strands_manga_memory.messages.tokens import estimate_tokens, shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
 from strands_manga_memory.testing import ScriptedModel
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from strands import Agent
 
 from strands_manga_memory import DialogueSlot, StateCoordinator, StateError
-from strands_manga_memory.messages.tokens import estimate_tokens
+from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLayer, Phase
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
