@@ -17,16 +17,18 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
-from strands_manga_memory.session.agent_states import (
+from strands_manga_memory.session.agent_snapshot import (
     META,
     STATE,
+    UNREADABLE_TEXT,
     entries_of,
     given_entries,
     is_interrupted,
+    messages_of,
+    slots_of,
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
 from strands_manga_memory.session.protocol.conversation import is_nothing
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.session_log import LogEntry, LogPosition

@@ -5,35 +5,38 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import re
 import uuid
 import weakref
-from collections.abc import Mapping
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
-from strands import Agent
+from strands import Agent, Snapshot
 from strands.hooks import AfterInvocationEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
 from strands_manga_memory.attachments import attachments
-from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.messages import calls_tools, for_model, is_repair
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
-from strands_manga_memory.session.agent_states import (
-    refill_stash,
-    restore_agent,
-    stash_replacement,
-    take_states,
-)
+from strands_manga_memory.session.agent_snapshot import NOTES
 from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
 from strands_manga_memory.session.ttl import gaps_of
+from strands_manga_memory.stores.encoding.codec import dump, trusted
 from strands_manga_memory.telemetry import RETURN, note
 
 logger = logging.getLogger(__name__)
 
 _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short turn
 """Seconds after which the messages of a running turn are saved."""
+
+_REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
+"""Pattern of references to messages in the agent's stash, each with an id, an underscore and a number."""
+
+_T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
@@ -55,7 +58,7 @@ class SessionAgent:
     def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
         self._agent = weakref.ref(agent)
         self.conversation = conversation
-        self._initial_states = take_states(agent)
+        self._initial_states = _states_of(agent)
         self._unsettled: list[Future[None]] = []
         self.in_turn = False
 
@@ -78,17 +81,63 @@ class SessionAgent:
             if seeds and has_log:
                 logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
             self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages, {})
-            self._give_back_stash(agent)
-        conversation.built_with(take_states(agent))
+            self._refill_stash(agent)
+        conversation.built_with(_states_of(agent))
         if not has_log:
             self._seed(agent.messages)
 
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
-        states = {**built, **self.conversation.snapshot}
-        restore_agent(agent, messages, states, record=self.conversation.place.conversation)
+        """Restore the messages and the stored states of an agent.
 
-    def _give_back_stash(self, agent: Agent) -> None:
-        refill_stash(agent, lambda: (entry.message for entry in self.conversation.history()))
+        If another class of conversation manager stored its state, that state is not restored, and a warning is logged.
+
+        Args:
+            agent: The agent.
+            messages: The messages of its history.
+            built: States that the agent had when it was built, keyed as in a Strands snapshot. Stored states replace them.
+
+        Raises:
+            CorruptRecordError: A state does not have the shape that Strands or a conversation manager writes.
+        """
+        data, used = {**built, **self.conversation.snapshot}, type(agent.conversation_manager).__name__
+        saved = data[NOTES].get("__name__") if data.get(NOTES) is not None else used
+        if saved != used:
+            logger.warning(
+                "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state", saved, used
+            )
+            del data[NOTES]
+        with trusted(self.conversation.place.conversation):
+            snapshot = Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})
+            _with_empty_stack(partial(agent.load_snapshot, snapshot))
+        agent.messages = messages  # not with the snapshot, whose messages are copied recursively
+
+    def _refill_stash(self, agent: Agent) -> None:
+        """Fill an agent's stash (storage for offloaded messages) with the messages to which references in its history point.
+
+        A stash that survives the process is not changed. If the log cannot be read, no message is restored, and a warning is
+        logged.
+        """
+        manager = agent.context_manager
+        if manager is None or manager.stash is None or manager.stash_is_durable:
+            return
+        texts = [dump(message["content"]).decode() for message in agent.messages]
+        names = [name for text in texts for group in _REFERENCES.findall(text) for name in group.split(",")]
+        wanted, stash = {name.strip().rpartition("_")[0] for name in names}, manager.stash
+        if not wanted:
+            return
+        try:
+            log = [entry.message for entry in self.conversation.history()]
+        except StoreError as error:
+            logger.warning("error=<%s> | what was put aside cannot be read just now, it is not restored", type(error).__name__)
+            return
+
+        async def store() -> None:
+            for message in log:
+                if wanted & {message.get("tracking_id"), *tool_result_ids(message)}:
+                    await stash.store_message(message)
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, store()).result()
 
     def _seed(self, seeds: list[Message]) -> None:
         check_messages(seeds)
@@ -132,7 +181,7 @@ class SessionAgent:
             if conversation.local.message_count:  # another process has begun it, with other states
                 built["state"] = {}
             self._restore(agent, messages, built)
-            await asyncio.to_thread(self._give_back_stash, agent)
+            await asyncio.to_thread(self._refill_stash, agent)
         self.in_turn = True
         tiers, used = conversation.tiers, conversation.local.base.last_used
         if used:
@@ -169,8 +218,13 @@ class SessionAgent:
         if self.conversation.redact(message):
             saver.request()  # the hot tier gets the redaction without waiting for the flush
             futures.append(saver.request_flush())
-        replace_in_stash = stash_replacement(self.agent, message)
-        if replace_in_stash is not None:
+        agent = self.agent
+        stash = agent.context_manager.stash if agent is not None and agent.context_manager is not None else None
+        if stash is not None:
+
+            def replace_in_stash() -> None:
+                asyncio.run(stash.store_message(message))
+
             futures.append(self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True))
         return futures
 
@@ -210,7 +264,19 @@ class SessionAgent:
             self._capture(agent)
 
     def _capture(self, agent: Agent) -> None:
-        states = take_states(agent)
-        metadata = attachments(agent).get("metadata", dict)
-        self.conversation.capture(agent.messages, states)
-        self.conversation.announce(metadata())
+        self.conversation.capture(agent.messages, _states_of(agent))
+        self.conversation.announce(attachments(agent).get("metadata", dict)())
+
+
+def _states_of(agent: Agent) -> Mapping[str, Any]:
+    """Return an agent's states without its messages, keyed as in a Strands snapshot."""
+    return _with_empty_stack(partial(agent.take_snapshot, preset="session", exclude=["messages"])).data
+
+
+def _with_empty_stack(work: Callable[[], _T]) -> _T:
+    """Call ``work``, and return its result. At Python's recursion limit, call it again in a new thread with an empty stack."""
+    try:
+        return work()
+    except RecursionError:
+        with ThreadPoolExecutor(1) as alone:
+            return alone.submit(work).result()

@@ -19,7 +19,7 @@ from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.forks import members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats, check_messages
-from strands_manga_memory.session.agent_states import ORCHESTRATOR
+from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import wait_for
 from strands_manga_memory.session.conversation_transfer import (
     Standing,

@@ -29,7 +29,7 @@ from strands.types.content import Message
 from strands_manga_memory.messages.message_parts import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
-from strands_manga_memory.session.agent_states import ORCHESTRATOR
+from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_for
 from strands_manga_memory.session.session_agent import SessionAgent, render_request
 from strands_manga_memory.session.stored_session import StoredSession

@@ -18,7 +18,7 @@ from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner,
 from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.ops.importing.session_import import checked_message, distinct
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.agent_states import entries_of
+from strands_manga_memory.session.agent_snapshot import entries_of
 from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
 
 _COUNTERS = ("turn_count", "created", "last_activity")

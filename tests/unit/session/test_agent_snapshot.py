@@ -1,4 +1,4 @@
-"""An agent's history as slots of a window, and back."""
+"""Conversion of an agent's history to references to stored messages, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.session.protocol.agent_window import UNREADABLE_TEXT, messages_of, slots_of
+from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT, messages_of, slots_of
 from strands_manga_memory.session.protocol.record import Slot, TurnKey
 from strands_manga_memory.stores.encoding.codec import dump
 

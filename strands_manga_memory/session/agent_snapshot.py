@@ -1,4 +1,7 @@
-"""Conversion of an agent's history from messages to references to stored messages, and back."""
+"""Conversion of an agent's history and states to stored values, and back.
+
+Stored messages are represented by references (slots). Each state, such as a value of ``agent.state``, has a name.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,18 @@ Stored = Callable[[Slot], bytes | None]
 
 Found = Callable[[str], Iterable[tuple[TurnKey, int]]]
 """Type of a function that returns turn key and index of each message in memory with a ``tracking_id``, newest turn first."""
+
+INTERRUPTS, MODEL, ORCHESTRATOR = "interrupts", "model", "orchestrator"
+
+STATE, META = "agent.", "meta."
+"""Beginnings of the names of state entries: keys of ``agent.state``, and metadata."""
+
+_WHOLE = {"interrupt_state": INTERRUPTS, "model_state": MODEL}
+NOTES = "conversation_manager_state"
+"""Name of the conversation manager's state in a Strands snapshot."""
+
+
+# History
 
 
 def slots_of(
@@ -120,3 +135,61 @@ def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
         return Slot(TurnKey.parse(key), int(number)) if dash else None
     except ValueError:  # a message of the user's that only looks like a placeholder
         return None
+
+
+# States
+
+
+def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
+    """Return the states of a Strands snapshot as named, serialized values.
+
+    Returns:
+        A tuple of two values. The first is a dict with one value for each key of ``agent.state``, one for interrupts and one
+        for the state of the model. The second is the state of the conversation manager, serialized; None without one.
+    """
+    entries = {f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
+    entries |= {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
+    return entries, dump(snapshot[NOTES]) if snapshot.get(NOTES) is not None else None
+
+
+def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
+    """Select an agent's states from the values stored with its conversation. Return them serialized, keyed by name.
+
+    Other stored values, such as metadata, and deleted states are left out.
+    """
+    names = (name for name in states if name.startswith(STATE) or name in _WHOLE.values())
+    return {name: dump(states[name]) for name in names if states[name] != []}
+
+
+def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
+    """Return stored states of an agent, keyed as in a Strands snapshot.
+
+    Args:
+        states: The values stored with the conversation, keyed by name. Values that are no states, such as metadata, are left
+            out.
+        notes: State of the conversation manager; None if there is none.
+
+    Raises:
+        ValueError: A value does not have the stored form of a state.
+    """
+    kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
+    for name, value in kept.items():
+        if not isinstance(value, list) or len(value) > 1:
+            raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
+    found = {name: states[entry] for name, entry in _WHOLE.items() if entry in states}
+    if kept:
+        found["state"] = {key: value[0] for key, value in kept.items() if value}
+    if notes is not None:
+        found[NOTES] = notes
+    for name, value in found.items():
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} must be an object, got {type(value).__name__}")
+    return {name: load(dump(value)) for name, value in found.items()}  # a copy that the agent may change
+
+
+def is_interrupted(states: Mapping[str, Any]) -> bool:
+    """Return whether an agent or orchestrator waits for the answer to an interrupt."""
+    interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
+    if isinstance(interrupts, dict) and interrupts.get("activated"):
+        return True
+    return isinstance(run, dict) and run.get("status") == "interrupted"
