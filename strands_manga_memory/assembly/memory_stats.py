@@ -13,7 +13,7 @@ from strands_manga_memory.telemetry import OperationStats
 if TYPE_CHECKING:
     from strands_manga_memory.conversation.summaries import SummaryStats
     from strands_manga_memory.mcp import GuardedMCPTools
-    from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
+    from strands_manga_memory.mcp.guard import ToolStatus
     from strands_manga_memory.state import StateStats
 
 

@@ -5,15 +5,14 @@ call) succeeds. Each server has a supervisor that reconnects to it. Failed calls
 """
 
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.classify import CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.answers import redact_secrets
-from strands_manga_memory.mcp.calls.call import user_of_call
-from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
+from strands_manga_memory.mcp.answers import redact_secrets
+from strands_manga_memory.mcp.call import user_of_call
+from strands_manga_memory.mcp.classify import CallOutcome, Outcome, Verdict, classify
+from strands_manga_memory.mcp.guard import BreakerPolicy, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_tool
 from strands_manga_memory.mcp.middleware import BreakerMiddleware
 from strands_manga_memory.mcp.provider import GuardedMCPTools
+from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
 
 __all__ = [
     "BreakerEvent",

@@ -16,13 +16,11 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.classify import OK, UNKNOWN_TOOL
-from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
-from strands_manga_memory.mcp.calls.call import Call, UserOf, known_user, result_event, user_of_call
-from strands_manga_memory.mcp.calls.client import progress_callback_of
-from strands_manga_memory.mcp.calls.guard import Guard, canonical_json
+from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
+from strands_manga_memory.mcp.call import Call, UserOf, known_user, result_event, user_of_call
+from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
+from strands_manga_memory.mcp.client import progress_callback_of
+from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, canonical_json
 
 
 class ToolOwner(Protocol):

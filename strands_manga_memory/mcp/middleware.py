@@ -14,10 +14,8 @@ from strands.types.tools import AgentTool
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.circuit_breaker import BreakerEvent
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.answers import redact_secrets
-from strands_manga_memory.mcp.calls.guard import Guard
+from strands_manga_memory.mcp.answers import redact_secrets
+from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 
 

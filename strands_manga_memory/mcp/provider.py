@@ -19,14 +19,12 @@ from strands.types.tools import AgentTool
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.tool_health import ToolStatus
-from strands_manga_memory.mcp.calls.answers import ResultCache, redact_secrets
-from strands_manga_memory.mcp.calls.call import UserOf
-from strands_manga_memory.mcp.calls.client import stop
-from strands_manga_memory.mcp.calls.guard import Guard
-from strands_manga_memory.mcp.calls.supervisor import ServerSupervisor
+from strands_manga_memory.mcp.answers import ResultCache, redact_secrets
+from strands_manga_memory.mcp.call import UserOf
+from strands_manga_memory.mcp.client import stop
+from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
+from strands_manga_memory.mcp.supervisor import ServerSupervisor
 
 logger = logging.getLogger(__name__)
 

@@ -340,8 +340,8 @@ def test_the_clients_own_progress_callback_still_hears() -> None:
 
 
 def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
-    """If this fails, Strands has moved what ``mcp/calls/client.py`` relies on."""
-    from strands_manga_memory.mcp.calls.client import keep_exceptions, progress_callback_of, restart, stop
+    """If this fails, Strands has moved what ``mcp/client.py`` relies on."""
+    from strands_manga_memory.mcp.client import keep_exceptions, progress_callback_of, restart, stop
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         raise AssertionError

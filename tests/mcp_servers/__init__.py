@@ -16,7 +16,7 @@ from typing import Any
 from mcp import StdioServerParameters, stdio_client
 from strands.tools.mcp import MCPClient
 
-from strands_manga_memory.mcp.calls.client import stop
+from strands_manga_memory.mcp.client import stop
 from tests import servers
 
 HERE = Path(__file__).parent

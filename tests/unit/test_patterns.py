@@ -21,7 +21,7 @@ def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in FOUND.values()}
     from strands_manga_memory.language import SHOP
     from strands_manga_memory.language.packs import load_packs  # in objects, in a tuple
-    from strands_manga_memory.mcp.calls.answers import _RULES  # in a tuple of tuples
+    from strands_manga_memory.mcp.answers import _RULES  # in a tuple of tuples
 
     packs = load_packs()
     assert {packs[0].rules("acts")[3].pattern.pattern, SHOP["email"].pattern.pattern, _RULES[0][0].pattern} <= found

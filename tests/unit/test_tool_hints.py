@@ -8,7 +8,7 @@ import pytest
 
 from strands_manga_memory import BreakerPolicy
 from strands_manga_memory.call_state import declares_read_only
-from strands_manga_memory.mcp.calls.guard import Guard
+from strands_manga_memory.mcp.guard import Guard
 
 
 @pytest.mark.parametrize(

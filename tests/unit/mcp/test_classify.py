@@ -119,7 +119,7 @@ def test_an_mcp_error_of_the_1x_line_is_read_too() -> None:
 
 
 def test_a_tools_own_classifier_is_asked_first() -> None:
-    from strands_manga_memory.mcp.calls.guard import Guard
+    from strands_manga_memory.mcp.guard import Guard
 
     def judge(call: CallOutcome) -> Verdict | None:
         if call.result and "busy" in call.result["content"][0]["text"]:

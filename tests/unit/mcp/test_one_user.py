@@ -95,7 +95,7 @@ def test_a_tool_whose_users_are_not_known_still_opens_its_breaker(local: Any, gu
     ],
 )
 def test_a_user_is_the_same_in_all_his_sessions(state: dict[str, Any], user: Any) -> None:
-    from strands_manga_memory.mcp.calls.call import known_user
+    from strands_manga_memory.mcp.call import known_user
 
     assert known_user(user_of_call(state)) == user
 

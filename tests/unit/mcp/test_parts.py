@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.mcp import redact_secrets
-from strands_manga_memory.mcp.breakers.classify import CANCELLED, OK, TIMEOUT
-from strands_manga_memory.mcp.breakers.tool_health import CallLog, latency
-from strands_manga_memory.mcp.calls.answers import (
+from strands_manga_memory.mcp.answers import (
     MAX_TEXT,
     MOST_BYTES,
     MOST_RESULTS,
@@ -17,7 +15,8 @@ from strands_manga_memory.mcp.calls.answers import (
     error_result,
     stale_result,
 )
-from strands_manga_memory.mcp.calls.guard import ArgumentSchema, canonical_json
+from strands_manga_memory.mcp.classify import CANCELLED, OK, TIMEOUT
+from strands_manga_memory.mcp.guard import ArgumentSchema, CallLog, canonical_json, latency
 from strands_manga_memory.testing import FakeClock
 from tests.provider_formats import PROVIDERS, request_text
 

@@ -19,7 +19,7 @@ from typing import Any
 from strands.tools.mcp import MCPClient
 
 from strands_manga_memory.attachments import attachments
-from strands_manga_memory.mcp.calls.client import restart
+from strands_manga_memory.mcp.client import restart
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
 from strands_manga_memory.deadline import END, DeadlineError, Pump
-from strands_manga_memory.mcp.breakers.classify import (
+from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
+from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
     CANCELLED,
@@ -38,9 +39,8 @@ from strands_manga_memory.mcp.breakers.classify import (
     rpc_code,
     text_of,
 )
-from strands_manga_memory.mcp.calls.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
-from strands_manga_memory.mcp.calls.client import FailedResult
-from strands_manga_memory.mcp.calls.guard import Guard
+from strands_manga_memory.mcp.client import FailedResult
+from strands_manga_memory.mcp.guard import Guard
 from strands_manga_memory.telemetry import BREAKER_CHECK, note
 
 _PARTIAL_EVENTS = 20

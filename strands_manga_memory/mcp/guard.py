@@ -1,13 +1,16 @@
-"""State of a guarded tool between its calls: circuit breaker, argument schema and call statistics."""
+"""State of a guarded tool between its calls: policy, circuit breaker, argument schema and call statistics."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, cast
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, TypedDict, cast
 
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import Draft202012Validator, validator_for
@@ -15,18 +18,183 @@ from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolSpec
 
+from strands_manga_memory.arguments import function, positive
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.mcp.breakers.breaker_policy import BreakerPolicy
-from strands_manga_memory.mcp.breakers.classify import TOOL_ERROR, CallOutcome, Outcome, Verdict, classify
-from strands_manga_memory.mcp.breakers.tool_health import CallLog, ToolStatus
-from strands_manga_memory.mcp.calls.answers import CUT, ToolFailure, redact_secrets
-from strands_manga_memory.mcp.calls.client import keep_exceptions
-from strands_manga_memory.mcp.calls.supervisor import ServerState, ServerSupervisor
+from strands_manga_memory.mcp.answers import CUT, ToolFailure, redact_secrets
+from strands_manga_memory.mcp.classify import TOOL_ERROR, CallOutcome, Classify, Outcome, Verdict, classify
+from strands_manga_memory.mcp.client import keep_exceptions
+from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BreakerPolicy:
+    """Settings of a circuit breaker: thresholds, waiting times, and the longest duration of a call.
+
+    An open breaker rejects calls. After a wait, it allows one trial call, the probe.
+
+    Args:
+        failures: Consecutive failures that open the breaker. Default 5.
+        reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
+        timeout: Seconds a call may take. Default 2; give slow tools their own policy.
+        grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
+        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a failure, ``"ignore"`` does not.
+            Use ``"ignore"`` for tools that report findings as errors.
+        users: Number of different users who must get an error (not a timeout) before errors of the tool open the breaker. An
+            error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do not
+            make the tool unavailable for others.
+        classify: Function from a ``CallOutcome`` to a ``Verdict``, or to None for the built-in rules.
+        read_only: Whether the tool has no side effects, so that an earlier result may replace a call. None: as the tool's
+            ``readOnlyHint`` declares.
+
+    Raises:
+        ValueError: A number is out of range. The message names it.
+    """
+
+    failures: int = 5
+    reset_after: float = 30.0
+    timeout: float = 2.0
+    _: KW_ONLY
+    grace: float = 0.25
+    tool_errors: Literal["failure", "ignore"] = "failure"
+    users: int = 2
+    classify: Classify | None = None
+    read_only: bool | None = None
+
+    def __post_init__(self) -> None:
+        positive("failures", self.failures)
+        positive("users", self.users)
+        for name, least in (("reset_after", math.ulp(0)), ("timeout", math.ulp(0)), ("grace", 0.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+                raise ValueError(
+                    f"{name} must be a number of seconds {'over 0' if least else 'of at least 0'}, got {value!r:.80}"
+                )
+        if self.tool_errors not in ("failure", "ignore"):
+            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
+        if self.classify is not None:
+            function("classify", self.classify, "a function or None")
+
+    @property
+    def lease(self) -> float:
+        """Seconds to wait for the end of a probe (trial call) before another probe is allowed. Longer than any call."""
+        return self.timeout + self.grace + 1.0
+
+
+class ToolStatus(TypedDict):
+    """Health, breaker state and call statistics of one tool.
+
+    Attributes:
+        server: Name of the tool's server, or None.
+        server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
+        health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the failures that open it) or
+            ``unavailable`` (breaker open, or server not up).
+        state: State of the breaker: ``closed``, ``open`` or ``half_open``.
+        retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
+        failures_in_a_row: Consecutive failures.
+        calls: Number of calls that reached the tool.
+        failures: Number of failed calls, keyed by error code, including failures that do not count for the breaker.
+        rejected: Number of calls that were rejected, for example because the breaker was open.
+        fallbacks: Number of calls that a fallback tool answered instead.
+        stale: Number of calls that an earlier result answered instead.
+        latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls, in milliseconds. None without
+            calls.
+        last_error: Error code, redacted text and age in seconds of the last failure, or None.
+        in_flight: Seconds since the start of each running call, keyed by request id.
+    """
+
+    server: str | None
+    server_state: str | None
+    health: str
+    state: str
+    retry_after_s: float | None
+    failures_in_a_row: int
+    calls: int
+    failures: dict[str, int]
+    rejected: int
+    fallbacks: int
+    stale: int
+    latency_ms: dict[str, float | None]
+    last_error: dict[str, Any] | None
+    in_flight: dict[str, float]
+
+
+class CallLog:
+    """Counts of the calls of one tool and durations of its last calls.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts = {"calls": 0, "rejected": 0, "fallbacks": 0, "stale": 0}
+        self._failures: Counter[str] = Counter()
+        self._seconds: deque[float] = deque(maxlen=512)
+        self._last_error: tuple[str, str, float] | None = None
+        self._in_flight: dict[tuple[str, int], float] = {}
+
+    def begin(self, request_id: str) -> tuple[str, int]:
+        """Record the start of a call and return the key to pass to ``end``."""
+        with self._lock:
+            self._counts["calls"] += 1
+            key = (request_id, self._counts["calls"])  # a retried request has the same id
+            self._in_flight[key] = self._clock()
+        return key
+
+    def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
+        """Record the end of a call and return its duration in seconds. ``text`` is the error text without secrets."""
+        now = self._clock()
+        with self._lock:
+            began = self._in_flight.pop(key, now)
+            if verdict.outcome is not Outcome.IGNORED:
+                self._seconds.append(now - began)
+            if verdict.outcome is not Outcome.SUCCESS:
+                self._failures[verdict.code] += 1
+                if text or verdict.outcome is not Outcome.IGNORED:
+                    self._last_error = (verdict.code, text, now)
+        return now - began
+
+    def rejected(self, code: str, text: str = "") -> None:
+        """Count a call that was rejected before it reached the tool, for example by an open circuit breaker."""
+        with self._lock:
+            self._counts["rejected"] += 1
+            self._failures[code] += 1
+            if text:
+                self._last_error = (code, text, self._clock())
+
+    def stood_in(self, *, stale: bool) -> None:
+        """Count a call of the tool that an earlier result answered (``stale`` is true), or a fallback tool."""
+        with self._lock:
+            self._counts["stale" if stale else "fallbacks"] += 1
+
+    def facts(self) -> dict[str, Any]:
+        """Return the statistics of the tool's calls."""
+        with self._lock:
+            now, seconds = self._clock(), sorted(self._seconds)
+            last = self._last_error
+            return {
+                **self._counts,
+                "failures": dict(self._failures),
+                "latency_ms": latency(seconds),
+                "last_error": None if last is None else {"code": last[0], "text": last[1], "age_s": round(now - last[2], 3)},
+                "in_flight": {key[0]: round(now - began, 3) for key, began in self._in_flight.items()},
+            }
+
+
+def latency(seconds: list[float]) -> dict[str, float | None]:
+    """Return the mean and the percentiles of sorted durations, in milliseconds."""
+
+    def rank(share: float) -> float | None:
+        return round(1000 * seconds[math.ceil(share * len(seconds)) - 1], 3) if seconds else None
+
+    mean = round(1000 * sum(seconds) / len(seconds), 3) if seconds else None
+    return {"mean": mean, "p50": rank(0.5), "p95": rank(0.95), "p99": rank(0.99)}
 
 
 class ArgumentSchema:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from strands_manga_memory.arguments import seconds
-from strands_manga_memory.mcp.breakers.classify import (
+from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
     NO_SERVER,

@@ -1,1 +1,0 @@
-"""Classification of tool calls, and settings and statistics of the circuit breakers."""

@@ -1,1 +1,0 @@
-"""Single calls of guarded tools, from the arguments to the result."""
