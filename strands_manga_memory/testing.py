@@ -16,7 +16,7 @@ from strands.types.content import Messages, SystemContentBlock
 from strands.types.streaming import StreamEvent
 from strands.types.tools import ToolChoice, ToolSpec
 
-from strands_manga_memory.conversation.copying import copied_quickly
+from strands_manga_memory.conversation.history import History
 from strands_manga_memory.conversation.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 
@@ -107,7 +107,7 @@ class ScriptedModel(Model):
         **kwargs: Any,
     ) -> AsyncIterable[StreamEvent]:
         """Record the request of the model call, and stream the next reply of the script."""
-        request = Request(copied_quickly(messages), tool_specs, system_prompt, system_prompt_content)
+        request = Request(History(messages), tool_specs, system_prompt, system_prompt_content)
         self.requests.append(copy.deepcopy(request))
         if self._delay:
             await asyncio.sleep(self._delay)

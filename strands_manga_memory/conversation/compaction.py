@@ -17,11 +17,11 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
-from strands_manga_memory.conversation.copying import Template
 from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
+    Template,
     history_manager_of,
 )
 from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
 from strands.hooks import (
@@ -26,11 +26,10 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
-from strands_manga_memory.conversation.copying import History, Template, copied_quickly
+from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.importance import Bands, FeatureCache, ImportanceScorer, RuleScorer, SignalWeights
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
-from strands_manga_memory.conversation.window_layout import Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.injection import with_added, without_added
@@ -47,6 +46,41 @@ _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 
 _BANDS, _SIGNALS = Bands(), SignalWeights()  # one for all agents
 _NO_LAYOUT = Layout()
+
+
+_OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
+
+
+class Template:
+    """Base class of objects whose deep copy is a new object with the same constructor arguments.
+
+    State such as agent, locks, threads and caches is not copied. Arguments that are templates themselves are copied too. Other
+    arguments, such as models, functions and stores, are shared with the copy.
+
+    The arguments ``log`` and ``recent_log`` are not passed to the copy. They read one conversation, and the copy is for
+    another.
+    """
+
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Create the object and store its constructor arguments for deep copies."""
+        made = super().__new__(cls)
+        made._made_with = args, kwargs
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        args, kwargs = self._made_with
+        named = {name: _copied_argument(value, memo) for name, value in kwargs.items() if name not in _OF_ONE_CONVERSATION}
+        return type(self)(*(_copied_argument(value, memo) for value in args), **named)
+
+
+def _copied_argument(value: Any, memo: dict[int, Any]) -> Any:
+    if isinstance(value, Template):
+        if id(value) not in memo:
+            memo[id(value)] = value.__deepcopy__(memo)
+        return memo[id(value)]
+    return [_copied_argument(item, memo) for item in value] if isinstance(value, list | tuple) else value
 
 
 class ImportanceWeightedConversationManager(Template, ConversationManager):
@@ -222,7 +256,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self._restored = _NO_LAYOUT
         self._is_started = True
         self.history.start(messages, self._settled)
-        agent.messages = copied_quickly(messages)
+        if type(messages) is list:
+            agent.messages = History(messages)
         self.history.archive.offer(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 

@@ -16,7 +16,7 @@ from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.conversation.budget import HistoryLimits
-from strands_manga_memory.conversation.full_texts import FullTextArchive
+from strands_manga_memory.conversation.history import LogTail, ensure_ids
 from strands_manga_memory.conversation.importance import (
     Band,
     Bands,
@@ -26,11 +26,9 @@ from strands_manga_memory.conversation.importance import (
     signals_of,
     size_of,
 )
-from strands_manga_memory.conversation.log_tail import LogTail
-from strands_manga_memory.conversation.message_truncation import is_truncated
+from strands_manga_memory.conversation.message_truncation import FullTextArchive, is_truncated
 from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
 from strands_manga_memory.conversation.summary_record import is_synthesized
-from strands_manga_memory.conversation.window_layout import ensure_ids
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import (
     calls_tools,

@@ -27,7 +27,7 @@ def test_no_module_exceeds_600_lines() -> None:
 
 
 CROWDED = {
-    "conversation": 25,
+    "conversation": 21,
 }
 """Folders of more than a dozen modules, and how many each may have at most; numbers go down and names go from here."""
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.conversation.window_layout import READ_AHEAD, Layout, MessageLog, identify
+from strands_manga_memory.conversation.history import READ_AHEAD, Layout, MessageLog, identify
 from strands_manga_memory.exceptions import CorruptRecordError
 from tests.unit.conversation.messages import assistant, calls, pinned, results, user
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.conversation.log_tail import LogTail
+from strands_manga_memory.conversation.history import LogTail
 from tests.unit.conversation.messages import assistant, user
 
 BUDGET = 1_000
