@@ -10,10 +10,11 @@ from strands.models import Model
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.language.session_summaries import SessionSummarizer, Transcript, resolve_summarizer
+from strands_manga_memory.language.session_summaries import SessionSummarizer, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Retention
+from strands_manga_memory.messages.transcripts import Transcript
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of

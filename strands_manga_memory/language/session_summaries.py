@@ -231,24 +231,26 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 topics of a conversation, the most frequent first.
+    """Return up to 5 topics of a conversation: quoted titles, names and katakana words, the most frequent first.
 
-    Topics are quoted titles, names and katakana words. If there are none, known genres and formats are returned.
+    A quoted title counts twice. If there are no topics, known genres and formats are returned.
     """
-    counts: Counter[str] = Counter()
-    for text in map(head_and_tail, texts):
-        found = [title.strip() for title in _QUOTED.findall(text)]
-        found += [name for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text)) if not _is_no_topic(name)]
-        found += JA.summaries.katakana.findall(_QUOTED.sub(" ", text))
-        counts.update(list(dict.fromkeys(found)))
+    texts, titles, found = [head_and_tail(text) for text in texts], Counter[str](), Counter[str]()
+    for text in texts:
+        titles.update({title.strip() for title in _QUOTED.findall(text)})
+        found.update(name for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text)) if not _is_no_topic(name))
+        found.update(JA.summaries.katakana.findall(_QUOTED.sub(" ", text)))
+    topics = [topic for topic, _ in (titles + found).most_common(4 * MOST_TOPICS)]
+    counts = Counter({topic: sum(topic in text for text in texts) + titles[topic] for topic in topics})
     if not counts:
         counts.update(word for text in texts for word in dict.fromkeys(words(text)) if word in _KNOWN_VALUES)
-    return [topic for topic, _ in counts.most_common(MOST_TOPICS)]
+    is_part = {topic for topic in topics if any(topic in other for other in titles if other != topic)}
+    return [topic for topic, _ in counts.most_common() if topic not in is_part][:MOST_TOPICS]
 
 
 def _is_no_topic(name: str) -> bool:
-    """Return whether a name is only a date ("April 9") or a word that often begins a sentence."""
-    return all(word in _NO_TOPIC or word[0].isdigit() for word in name.split())
+    """Return whether a name is only a date ("April 9"), a number ("ORD-12345"), or a word that often begins a sentence."""
+    return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
@@ -294,14 +296,25 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         question = text if is_question or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
         is_open = not first or waits or is_postponed
-        if is_open and not any(
-            term_overlap(question, answer) >= _ANSWERED_OVERLAP and not POSTPONED.search(answer)
-            for answer in (chain([first], later) if waits else later)
-        ):
+        if is_open and not any(is_answer(each, question) for each in (chain([first], later) if waits else later)):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 
 
+def is_answer(answer: str, question: str, asked: str = "") -> bool:
+    """Return whether an answer to the text ``asked``, which may be empty, also answers an earlier question.
+
+    Both texts together must contain 40 % of the question's terms and all of its numbers. An answer such as "I will check"
+    answers nothing.
+    """
+    text = f"{asked}\n{answer}"
+    is_about_it = term_overlap(question, text) >= _ANSWERED_OVERLAP and set(_DIGITS.findall(question)) <= set(
+        _DIGITS.findall(text)
+    )
+    return is_about_it and not POSTPONED.search(answer)
+
+
+_DIGITS = re.compile(r"\d+")
 _WAITS = any_language("summaries.waits")
 
 
@@ -540,58 +553,3 @@ def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
 
     threading.Thread(target=run, name="strands-manga-memory-summarizer", daemon=True).start()
     return outcome.result(timeout + 0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class Utterance:
-    """Text of a message in a transcript.
-
-    Attributes:
-        role: Role of the author.
-        text: Text of the message.
-        turn: Number of the turn (user request) that the message belongs to.
-        at: Time of the message, in seconds since 1970.
-        message_id: ``tracking_id`` of the message.
-    """
-
-    role: str
-    text: str
-    turn: int
-    at: float
-    message_id: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transcript:
-    """Messages of a conversation from its first message until its end.
-
-    A conversation that is deleted and created again with the same ids has a separate transcript.
-
-    Attributes:
-        user_id: Id of the user.
-        tenant: Name of the tenant, or None.
-        session_id: Id of the session.
-        agent_id: Id of the agent.
-        mark: Text that distinguishes the conversation from others with the same ids, such as a deleted one.
-        utterances: Texts of the messages, in order.
-        turns: Number of turns (user requests).
-        covered: Number of messages of the conversation, including messages without text.
-        revisions: Number of replacements of messages, such as redactions.
-        ended_at: Time of the last message, in seconds since 1970.
-    """
-
-    user_id: str
-    tenant: str | None
-    session_id: str
-    agent_id: str
-    mark: str
-    utterances: tuple[Utterance, ...]
-    turns: int
-    covered: int
-    revisions: int
-    ended_at: float
-
-    @property
-    def lines(self) -> list[Line]:
-        """Role and text of each message in the transcript."""
-        return [(utterance.role, utterance.text) for utterance in self.utterances]

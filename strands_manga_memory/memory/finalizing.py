@@ -27,13 +27,12 @@ from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
     SessionSummary,
-    Transcript,
-    Utterance,
+    is_answer,
     summarize_session,
 )
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, PERIODS, ended_at
+from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS, ended_at
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preferences.hot_profile import HotProfile
@@ -61,6 +60,7 @@ from strands_manga_memory.memory.records import (
 from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.encoding.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -145,6 +145,7 @@ class MemoryKeeper:
         if stated := stated_in(transcript, by_model):
             user.log.apply(PreferenceChange(statements=stated))
         loaded = partition.load_context()
+        self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
             partition.fold()
@@ -266,13 +267,32 @@ class MemoryKeeper:
         def made(known: MemoryRecord | None) -> MemoryRecord:
             if known is not None and _covers(known, transcript):
                 return known
-            return self._changed(known, id_, content=summary.text, metadata=metadata, expires_at=expires_at)
+            answered = () if known is None else known.listed("answered_questions")
+            about = _without_questions(metadata, answered) if answered else metadata
+            return self._changed(known, id_, content=summary.text, metadata=about, expires_at=expires_at)
 
         stored = user.partition.update(id_, made, guard=user.erased)
         if stored is None:
             return None
         user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
         return stored
+
+    def _close_questions(self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent) -> None:
+        """Remove open questions of earlier sessions that this session answered. ``id_`` is the id of this session's summary."""
+        turns = [(asked, answer) for (_, asked), (role, answer) in itertools.pairwise(transcript.lines) if role == "assistant"]
+        oldest = self.clock() - RECENT_DAYS * DAY
+        for record in list(loaded.records.values()):
+            if record.type != MemoryType.SUMMARY or record.memory_id == id_:
+                continue
+            questions = map(str, record.listed("open_questions") if oldest < ended_at(record) <= transcript.ended_at else ())
+            answered = [each for each in questions if any(is_answer(answer, each, asked) for asked, answer in turns)]
+
+            def closed(known: MemoryRecord | None, answered: Sequence[str] = answered) -> MemoryRecord | None:
+                return known and known.changed(metadata=_without_questions(known.metadata, answered))
+
+            if answered and (stored := user.store(record.memory_id, closed)) is not None:
+                loaded.records[record.memory_id] = stored
+                user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
 
     def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:
         at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
@@ -340,6 +360,13 @@ class _FinalizedUser:
     def deleted_at(self, memory_id: str) -> float:
         """Return the time when a memory was deleted, in seconds since 1970. 0 if no deletion is recorded."""
         return self.removals.notes.get(forgotten_id(memory_id), 0.0)
+
+
+def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
+    """Return the metadata of a summary without answered questions. They are listed, so that a later summary leaves them out."""
+    known = list(dict.fromkeys([*metadata.get("answered_questions", ()), *answered]))
+    still_open = [each for each in metadata["open_questions"] if each not in known]
+    return {**metadata, "open_questions": still_open, "answered_questions": known}
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:

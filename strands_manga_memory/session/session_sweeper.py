@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
@@ -34,9 +35,6 @@ from strands_manga_memory.stores.health import cause_of
 from strands_manga_memory.stores.hot import CLOSING, HotStore
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
-
-if TYPE_CHECKING:
-    from strands_manga_memory.language.session_summaries import Transcript, Utterance
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +133,6 @@ class EndedConversation:
             log: Key and content of each turn, in order.
             turns: Number of turns to state in the transcript. None: the turns in ``log`` are counted.
         """
-        from strands_manga_memory.language.session_summaries import Transcript, Utterance  # its rules take a while to load
-
         ids = self.ids
         if not log or not ids.get("user") or not ids.get("session"):
             return

@@ -38,9 +38,9 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import TiktokenCounter
-from strands_manga_memory.language.session_summaries import Transcript, Utterance
 from strands_manga_memory.memory import MemoryKeeper
 from strands_manga_memory.memory.records import DAY
+from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers

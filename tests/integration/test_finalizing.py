@@ -137,6 +137,42 @@ def test_a_summary_of_a_model_typed_or_plain(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "answer", "is_closed"),
+    [
+        ("Any news on those prints?", "Yes, two signed Urasawa prints are left at 60 pounds each.", True),
+        ("Any news on those prints?", "I am still checking whether signed Urasawa prints are available.", False),
+        ("Do you have prints?", "We have prints of Totoro.", False),
+    ],
+)
+def test_a_later_session_closes_the_open_questions_that_it_answers(
+    quick: tuple[Table, Table], said: str, answer: str, is_closed: bool
+) -> None:
+    world = World(quick, hot=True)
+    question = "Could you find out if the signed Urasawa prints are still available?"
+    world.talk("s1", question, reply="I will ask my colleague.")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    assert f"- {question}" in world.store().build_agent_context()
+    world.clock.advance(DAY)
+    world.talk("s2", said, reply=answer)
+    world.finalizer().run(ConversationScope("u1", "s2"))
+    assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
+    world.talk("s1", "Thank you.", reply="Good night.")  # the first session is summarized again
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
+
+
+@pytest.mark.parametrize(("volume", "is_closed"), [(3, False), (4, True)])
+def test_an_answer_about_another_volume_closes_no_question(quick: tuple[Table, Table], volume: int, is_closed: bool) -> None:
+    world = World(quick, hot=True)
+    question = "When does volume 4 of Uzumaki arrive?"
+    world.talk("s1", question, reply="I will check.")
+    world.finalizer().run(ConversationScope("u1", "s1"))
+    world.talk("s2", f"Is volume {volume} of Uzumaki in stock?", reply=f"Yes, volume {volume} of Uzumaki is in stock.")
+    world.finalizer().run(ConversationScope("u1", "s2"))
+    assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         RuntimeError("no model"),

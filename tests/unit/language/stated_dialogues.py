@@ -436,6 +436,11 @@ ENGLISH: list[Dialogue] = [
         [("format|likes", "physical")],
         [("dislikes", "digital"), ("", "eyes get tired")],
     ),
+    (["I moved last week, my new place is in Leeds now"], [("home", "leeds")], []),
+    (["Nice, reserve it for me. Name's Priya"], [("name", "priya")], []),
+    (["shelves are full. paperbacks from now on"], [("format", "paperbacks")], []),
+    (["his new place is in Leeds"], [], []),
+    (["The dog's name's Rex."], [], []),
     (["hiya im Tom, moved to Leeds last month and just found your shop 😊"], [("name", "tom"), ("home", "leeds")], []),
     (
         ["Ok so, I've got three kids and barely any time, which is why I like short series, five volumes max."],

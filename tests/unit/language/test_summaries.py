@@ -329,6 +329,8 @@ def test_a_question_is_open_until_an_answer_that_is_no_promise(lines: list[tuple
         (["サイズとカラーを教えてください。"], []),
         (["ありがとうございます。オッケーです。"], []),
         (["ドロヘドロの在庫はありますか。"], ["ドロヘドロ"]),
+        (["Is this the shop on Elm Street? I'd like Berserk.", "Name's Priya, order RES-2291."], ["Berserk"]),
+        (["『シドニアの騎士』はある？", "シドニアを1冊、ラッピングして"], ["シドニアの騎士"]),
     ],
 )
 def test_topics_are_titles_and_known_values_alone(texts: list[str], topics: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.language.session_summaries import Utterance
 from strands_manga_memory.memory.finalizing import passages_of
+from strands_manga_memory.messages.transcripts import Utterance
 
 
 def test_a_number_of_the_assistant_does_not_choose_the_corrected_turn() -> None:

@@ -1,0 +1,60 @@
+"""Transcripts: the texts of the messages of a conversation, with authors and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """Text of a message in a transcript.
+
+    Attributes:
+        role: Role of the author.
+        text: Text of the message.
+        turn: Number of the turn (user request) that the message belongs to.
+        at: Time of the message, in seconds since 1970.
+        message_id: ``tracking_id`` of the message.
+    """
+
+    role: str
+    text: str
+    turn: int
+    at: float
+    message_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """Messages of a conversation from its first message until its end.
+
+    A conversation that is deleted and created again with the same ids has a separate transcript.
+
+    Attributes:
+        user_id: Id of the user.
+        tenant: Name of the tenant, or None.
+        session_id: Id of the session.
+        agent_id: Id of the agent.
+        mark: Text that distinguishes the conversation from others with the same ids, such as a deleted one.
+        utterances: Texts of the messages, in order.
+        turns: Number of turns (user requests).
+        covered: Number of messages of the conversation, including messages without text.
+        revisions: Number of replacements of messages, such as redactions.
+        ended_at: Time of the last message, in seconds since 1970.
+    """
+
+    user_id: str
+    tenant: str | None
+    session_id: str
+    agent_id: str
+    mark: str
+    utterances: tuple[Utterance, ...]
+    turns: int
+    covered: int
+    revisions: int
+    ended_at: float
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Role and text of each message in the transcript."""
+        return [(utterance.role, utterance.text) for utterance in self.utterances]
