@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import threading
 import time
@@ -9,25 +11,187 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from enum import StrEnum
+from itertools import takewhile
+from typing import Any, NamedTuple, TypedDict, cast
 
 from strands import Agent
 from strands.hooks import AfterModelCallEvent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
+from strands.types.content import ContentBlock
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import logged_errors
+from strands_manga_memory.messages.injection import injected_count
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.provider_format import prompt_tokens
-from strands_manga_memory.prompt.cache_stats import OF_PREFIX, CacheMiss, CachePrices, CacheStats, CacheUse, Cause
-from strands_manga_memory.prompt.prefix import (
-    MessageFingerprint,
-    count_repeated_tokens,
-    count_shared_messages,
-    fingerprint,
-    fingerprint_messages,
-)
+from strands_manga_memory.messages.texts import estimate_tokens
+
+
+class Cause(StrEnum):
+    """Reason why the cache could not serve a prompt."""
+
+    PROMPT = "prompt changed"
+    CONSTRAINTS = "constraints changed"
+    TOOLS = "tools changed"
+    VARIANT = "variant changed"
+    HISTORY = "history was rewritten"
+    GAP = "gap over the cache's lifetime"
+    DEPLOY = "deploy"
+    UNKNOWN = "unknown"
+
+
+OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIANT})
+"""Causes for which the beginning (prefix) of a request differs from the previous request."""
+
+
+@dataclass(frozen=True)
+class CacheMiss:
+    """Model call that missed the prompt cache or had a changed prefix (system prompt, tools, model or prompt variant).
+
+    Attributes:
+        at: Time of the call, in seconds since 1970.
+        agent_id: Id of the calling agent.
+        causes: All causes that apply.
+        tokens: Number of input tokens that the cache did not serve.
+    """
+
+    at: float
+    agent_id: str
+    causes: tuple[Cause, ...]
+    tokens: int
+
+
+@dataclass(frozen=True)
+class CachePrices:
+    """Prices of input tokens, as multiples of the price of an uncached token.
+
+    Attributes:
+        read: Price of a token read from the cache. Default 0.1.
+        write: Price of a token written to the cache. Default 1.25.
+    """
+
+    read: float = 0.1
+    write: float = 1.25
+
+
+class CacheUse(TypedDict):
+    """Use of the prompt cache by a group of model calls.
+
+    Attributes:
+        calls: Number of calls.
+        input_tokens: Number of input tokens, including cached tokens.
+        read_tokens: Number of tokens read from the cache.
+        write_tokens: Number of tokens written to the cache.
+        hit_rate: Share of the input tokens that was read from the cache.
+    """
+
+    calls: int
+    input_tokens: int
+    read_tokens: int
+    write_tokens: int
+    hit_rate: float
+
+
+class CacheStats(CacheUse):
+    """Statistics of the prompt cache over the recorded model calls.
+
+    The prefix of a request is its system prompt, tools, model and prompt variant. The first request of a conversation has no
+    previous request. It does not count for ``prefix_changes``, ``prefix_stability``, ``whole_prefixes`` and
+    ``uncached_history_tokens``.
+
+    Attributes:
+        by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
+        worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
+        saved_tokens: Saved cost, as the number of uncached input tokens of the same price. Negative if writing to the cache
+            cost more than reading saved.
+        drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
+        prefix_changes: Number of calls with a changed prefix.
+        prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
+        whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
+            after the cache point of the last message does not count.
+        uncached_history_tokens: Estimated tokens, per call, of messages that repeat the previous request, but
+            come after the first difference from it. The cache cannot serve these messages.
+    """
+
+    by_hour: dict[str, CacheUse]
+    worst_day: tuple[str, float] | None
+    saved_tokens: float
+    drops: dict[str, int]
+    prefix_changes: int
+    prefix_stability: float
+    whole_prefixes: float
+    uncached_history_tokens: float
+
+
+class MessageFingerprint(NamedTuple):
+    """Hash of a message's content in a request, with the message's tracking id.
+
+    Attributes:
+        content: Hash of the role and the content blocks. Blocks that were added only for this request are left out.
+        tracking_id: Strands' id of the message, or an empty string.
+    """
+
+    content: int
+    tracking_id: str
+
+
+def fingerprint_messages(context: InvokeModelContext) -> list[MessageFingerprint]:
+    """Return the content hash and tracking id of each message of a request."""
+    return [
+        MessageFingerprint(
+            hash((message["role"], *map(_block_text, _stored_blocks(context, at)))), message.get("tracking_id") or ""
+        )
+        for at, message in enumerate(context.messages)
+    ]
+
+
+def count_shared_messages(previous: Sequence[MessageFingerprint], current: Sequence[MessageFingerprint]) -> int:
+    """Count the messages at the beginning of two requests that have equal content."""
+    pairs = zip(previous, current, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
+
+
+def count_repeated_tokens(
+    context: InvokeModelContext,
+    current: Sequence[MessageFingerprint],
+    previous: Sequence[MessageFingerprint],
+    shared: int,
+) -> int:
+    """Estimate the tokens of messages that repeat the previous request, but that the prompt cache cannot serve.
+
+    These are the messages after the first difference between the two requests.
+
+    Args:
+        context: Current request.
+        current: Fingerprints of the messages in the current request.
+        previous: Fingerprints of the messages in the previous request.
+        shared: Number of equal messages at the beginning of both requests.
+    """
+    known = {message.tracking_id for message in previous}
+    end = next((at + 1 for at in reversed(range(shared, len(current))) if current[at].tracking_id in known), shared)
+    return sum(estimate_tokens(_block_text(block)) for at in range(shared, end) for block in _stored_blocks(context, at))
+
+
+def fingerprint(value: Any) -> str:
+    """Return a short hash of a value, which is the same in every process."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
+    """Return the content blocks of message number ``at`` of a request, without blocks that were added only for this request."""
+    message = context.messages[at]
+    added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
+    return message["content"][injected_count(message) : len(message["content"]) - added]
+
+
+def _block_text(block: ContentBlock) -> str:
+    if "text" in block:  # the same object in every call, so Python has cached its hash
+        return block["text"]
+    return json.dumps(block, sort_keys=True, ensure_ascii=False, default=repr)
+
 
 logger = logging.getLogger(__name__)
 

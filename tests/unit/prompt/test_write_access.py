@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strands_manga_memory import InstructionFiles
-from strands_manga_memory.prompt.write_access import Access, access_of, can_change
+from strands_manga_memory.prompt.instruction_files import Access, access_of, can_change
 
 FILE = Path("/srv/shop/work/AGENT.md")
 NOBODY = 65534
