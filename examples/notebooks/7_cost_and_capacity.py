@@ -24,14 +24,14 @@
 # %%
 import matplotlib.pyplot as plt
 
-from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
-from strands_manga_memory.ops.cost import (
+from strands_manga_memory.ops import (
     CostModel,
     Workload,
     capacity_plan,
     differences,
     prices,
 )
+from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
 
 workload = Workload()
 print(

@@ -400,7 +400,7 @@ def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:
 def test_a_global_table_that_several_regions_may_write(
     dynamodb_server: servers.DynamoDB, unique: str, consistency: str | None, warned: bool
 ) -> None:
-    from strands_manga_memory.ops.doctor.durable_checks import check_durable
+    from strands_manga_memory.ops.store_checks import check_durable
 
     table = open_table(dynamodb_server.table_url(unique))
     assert isinstance(table, DynamoDBTable)

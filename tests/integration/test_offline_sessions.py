@@ -18,7 +18,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
-from strands_manga_memory.ops.doctor.record_checks import check_conversations
+from strands_manga_memory.ops.doctor import check_conversations
 from strands_manga_memory.session.tiers import ExpiryEntry, Place, Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import observed_codec

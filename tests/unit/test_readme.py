@@ -118,7 +118,7 @@ def test_every_guide_is_linked() -> None:
     assert linked >= set(TEXTS) - {"README.md"}
 
 
-_FOLDERS = ["conversation", "language", "mcp", "memory", "prompt", "squad", "state", "stores", "ops.cost", "ops.importing"]
+_FOLDERS = ["conversation", "language", "mcp", "memory", "prompt", "squad", "state", "stores", "ops"]
 
 
 _OF_OTHERS = {"examples/README.md", *(f"strands_manga_memory/guide/{name}.md" for name in ("evidence", "settings"))}

@@ -9,8 +9,8 @@ import typer
 
 from strands_manga_memory.cli.options import Json
 from strands_manga_memory.cli.output import console, print_json, print_table
-from strands_manga_memory.ops.cost import Cost, CostModel, Workload, capacity_plan, differences
-from strands_manga_memory.ops.cost.capacity import ASSUMPTIONS, CapacityPlan
+from strands_manga_memory.ops.cost_model import ASSUMPTIONS, CapacityPlan, Cost, CostModel, capacity_plan, differences
+from strands_manga_memory.ops.workload import Workload
 
 
 def cost(

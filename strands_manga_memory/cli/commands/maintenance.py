@@ -27,8 +27,9 @@ from strands_manga_memory.cli.options import (
 )
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines, print_table, progress
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.ops.doctor import Finding, Level, diagnose
+from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.ops.stand_in import StandInModel
+from strands_manga_memory.ops.store_checks import Finding, Level
 from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
 
 _SIGNS = {

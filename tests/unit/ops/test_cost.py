@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.ops import CostModel, Workload, capacity_plan, differences, prices, session_use
-from strands_manga_memory.ops.cost import use
 from tests.support import run
 
 
 def test_the_model_has_the_limits_of_the_hot_copy() -> None:
+    from strands_manga_memory.ops.workload import _COMPRESSED_FROM
     from strands_manga_memory.session.protocol.record_format import PLAIN_BYTES
 
-    assert PLAIN_BYTES == use._COMPRESSED_FROM
+    assert PLAIN_BYTES == _COMPRESSED_FROM
 
 
 def told(capsys: Any, *arguments: str) -> Any:

