@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strands_manga_memory.assembly.facade import MangaMemory
-from strands_manga_memory.assembly.memory_stats import MemoryStats
+from strands_manga_memory.assembly.process_stores import MemoryStats
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.lazy_imports import lazy_names
 

@@ -16,7 +16,7 @@ from strands.models import Model, ModelRouter
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import function, of_kind, with_method
 from strands_manga_memory.assembly import agent_parts
-from strands_manga_memory.assembly.agent_options import (
+from strands_manga_memory.assembly.agent_parts import (
     STORE_OPTIONS,
     SessionSettings,
     check_options,
@@ -24,7 +24,7 @@ from strands_manga_memory.assembly.agent_options import (
     scope_of,
     split_options,
 )
-from strands_manga_memory.assembly.process_stores import close_memories, open_stores
+from strands_manga_memory.assembly.process_stores import MemoryStats, close_memories, memory_stats, open_stores
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from strands_manga_memory import conversation, language, mcp, prompt, state, user_data
     from strands_manga_memory.assembly.finalizer import SessionFinalizer
-    from strands_manga_memory.assembly.memory_stats import MemoryStats
     from strands_manga_memory.assembly.provenance import RetractionReport, Source
     from strands_manga_memory.language.search import Embed
 
@@ -542,8 +541,6 @@ class MangaMemory:
 
     def stats(self) -> MemoryStats:
         """Return statistics of the tiers, the open sessions, and the operations of this process. Performs no I/O."""
-        from strands_manga_memory.assembly.memory_stats import memory_stats
-
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
         return memory_stats(writer, members_of(self._managers), members_of(self._guards), operations, list(self._parts))

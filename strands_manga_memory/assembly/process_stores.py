@@ -1,13 +1,17 @@
-"""Opens the stores of a process, and ends their background work."""
+"""Stores of a process: opening, statistics, and the end of their background work."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from strands_manga_memory.html_tables import ReportDict
+from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.urls import users_table_url, without_password
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.telemetry import OperationStats
 
 if TYPE_CHECKING:  # the module loads the language packs, which takes longer than the rest of the package
     from strands_manga_memory.memory import PreferenceOutbox
@@ -58,3 +62,118 @@ def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | No
     is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)
     memories.close()
     return is_stored
+
+
+if TYPE_CHECKING:
+    from strands_manga_memory.conversation.summaries import SummaryStats
+    from strands_manga_memory.mcp import GuardedMCPTools
+    from strands_manga_memory.mcp.guard import ToolStatus
+    from strands_manga_memory.state import StateStats
+
+
+class MemoryStats(TypedDict):
+    """Statistics that ``MangaMemory.stats()`` returns.
+
+    Attributes:
+        hot: State of the hot tier, ``up`` or ``down``.
+        hot_error: Cause of the hot tier's outage: why it refused calls and the remedy, or the error's text; empty if ``up``.
+        hot_failures: Number of calls that the hot tier refused or did not answer.
+        durable: State of the durable tier, ``up`` or ``down``.
+        durable_error: Cause of the durable tier's outage, like ``hot_error``.
+        durable_failures: Number of calls that the durable tier refused or did not answer.
+        backlog: Number of background tasks that wait or run.
+        sessions: Sessions that this ``MangaMemory`` has open.
+        turns: User requests in these sessions.
+        messages: Messages in the logs of these sessions.
+        unsaved_messages: Messages that no tier has acknowledged.
+        tokens: Tokens of the histories of these sessions' agents.
+        token_budget: Sum of the token budgets of these histories.
+        compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
+        state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
+            ``archived_goals``, recorded steps (``executions``), ``tokens`` of the stored state, repeated tool calls
+            (``loops``), and ``unreadable`` parts of the state.
+        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: started summaries (``runs``),
+            summaries that replaced turns (``swapped``), ``failed`` summaries, model calls that waited (``waits``),
+            ``tokens_spent``, ``tokens_freed``, and managers with an open circuit breaker (``resting``).
+        missed_deadlines: Number of times that a tier did not answer this process within the deadline; 0 without telemetry.
+        operations: Statistics of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
+            ``summary``, ``recall``, ``handoff`` (finalization), ``breaker.transition`` and others; empty without telemetry.
+        tools: State of each guarded tool, keyed by tool name.
+    """
+
+    hot: str
+    hot_error: str
+    hot_failures: int
+    durable: str
+    durable_error: str
+    durable_failures: int
+    backlog: int
+    sessions: int
+    turns: int
+    messages: int
+    unsaved_messages: int
+    tokens: int
+    token_budget: int
+    compression: float
+    state: dict[str, int]
+    summaries: dict[str, int]
+    missed_deadlines: int
+    operations: dict[str, OperationStats]
+    tools: dict[str, ToolStatus]
+
+
+def memory_stats(
+    writer: Writer,
+    managers: Iterable[TieredSessionManager],
+    guards: Iterable[GuardedMCPTools],
+    operations: dict[str, OperationStats],
+    parts: Iterable[object],
+) -> MemoryStats:
+    """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O."""
+    from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
+    from strands_manga_memory.state import StateCoordinator
+
+    managers, parts = list(managers), list(parts)
+    sessions = [stats for manager in managers for stats in manager.live_stats()]
+    tokens = sum(stats["tokens"] or 0 for stats in sessions)
+    trimmed = operations["trim"].sums["tokens"] if "trim" in operations else 0.0
+    stats = MemoryStats(
+        hot="up" if writer.hot_health.is_up else "down",
+        hot_error=writer.hot_health.error,
+        hot_failures=writer.hot_health.failures,
+        durable_error=writer.durable_health.error,
+        durable_failures=writer.durable_health.failures,
+        durable="up" if writer.durable_health.is_up else "down",
+        backlog=writer.backlog,
+        sessions=len(managers),
+        turns=sum(stats["turns"] for stats in sessions),
+        messages=sum(stats["messages"] for stats in sessions),
+        unsaved_messages=sum(stats["unsaved_messages"] for stats in sessions),
+        tokens=tokens,
+        token_budget=sum(stats["budget"] or 0 for stats in sessions),
+        compression=trimmed / max(1.0, trimmed + tokens),
+        state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
+        summaries=_summary_totals([part.stats() for part in parts if isinstance(part, VerifiedSummarizingConversationManager)]),
+        missed_deadlines=operations["deadline"].count if "deadline" in operations else 0,
+        operations=operations,
+        tools={name: status for guarded in guards for name, status in guarded.status().items()},
+    )
+    return cast("MemoryStats", ReportDict(stats))
+
+
+def _state_totals(known: Sequence[StateStats]) -> dict[str, int]:
+    return {
+        "agents": len(known),
+        "entities": sum(each["entities"] for each in known),
+        "goals": sum(each["goals"][0] for each in known),
+        "archived_goals": sum(each["goals"][1] for each in known),
+        "executions": sum(each["executions"][1] for each in known),
+        "tokens": sum(sum(each["tokens"].values()) for each in known),
+        "loops": sum(each["loops"] for each in known),
+        "unreadable": sum(len(each["unreadable"]) for each in known),
+    }
+
+
+def _summary_totals(known: Sequence[SummaryStats]) -> dict[str, int]:
+    names = ("runs", "swapped", "failed", "waits", "tokens_spent", "tokens_freed", "resting")
+    return {name: sum(int(getattr(each, name)) for each in known) for name in names}

@@ -38,7 +38,8 @@ COMMANDS: dict[str, str] = {
 
 _MODULES = {
     **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
-    **dict.fromkeys(("users", "history", "fork", "rewind", "delete-session"), "sessions"),
+    **dict.fromkeys(("users", "inspect", "history", "fork", "rewind", "delete-session"), "sessions"),
+    **dict.fromkeys(("cost", "ttl-advice"), "planning"),
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }

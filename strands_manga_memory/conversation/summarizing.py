@@ -48,8 +48,7 @@ from strands_manga_memory.conversation.summary_writing import (
 )
 from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.language.summary_facts import FactExtractor
 from strands_manga_memory.messages import id_of

@@ -14,8 +14,7 @@ from typing import Any
 from strands.types.content import Message, Role
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.summary_facts import RANK, Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.messages.injection import escape_tags

@@ -12,8 +12,7 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-    from strands_manga_memory.language.entities import Entity, EntityType, EntityTypes, named
-    from strands_manga_memory.language.entity_types import GENERAL, SHOP
+    from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
     from strands_manga_memory.language.search import LexicalIndex
     from strands_manga_memory.language.session_summaries import (
         Draft,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "dialogue_acts": "DialogueAct dialogue_act",
-    "entities": "Entity EntityType EntityTypes named",
-    "entity_types": "GENERAL SHOP",
+    "entities": "Entity EntityType EntityTypes GENERAL SHOP named",
     "search": "LexicalIndex",
     "session_summaries": (
         "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary Summarizer"

@@ -22,8 +22,7 @@ from strands_manga_memory.language.dialogue_acts import (
     dialogue_act,
     revokes_instruction,
 )
-from strands_manga_memory.language.entities import Entity, EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
 from strands_manga_memory.language.search import content_terms

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities import Entity, EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.summary_facts import FILLER_WORDS, NEGATIVE_WORDS, ORDER_WORDS, Fact, without_leading_no
 from strands_manga_memory.language.text_features import normalized, words, yielding

@@ -12,8 +12,7 @@ from strands_manga_memory.conversation.importance import message_act
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id

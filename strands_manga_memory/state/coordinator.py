@@ -15,8 +15,7 @@ from strands.plugins import Plugin
 from strands_manga_memory.arguments import of_kind, positive
 from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StateError
-from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.language.entity_types import SHOP
+from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.messages.injection import begins_turn, opening_id, render_section, with_section
 from strands_manga_memory.messages.texts import estimate_tokens

@@ -47,7 +47,7 @@ def memory(tmp_path: Path) -> MangaMemory:
 
 
 def test_known_options_are_those_that_constructors_take() -> None:
-    from strands_manga_memory.assembly import agent_options as known
+    from strands_manga_memory.assembly import agent_parts as known
 
     manager = inspect.signature(TieredSessionManager).parameters
     assert set(known.SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}

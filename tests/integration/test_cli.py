@@ -368,7 +368,7 @@ def test_a_command_loads_its_own_file_alone(monkeypatch: pytest.MonkeyPatch) -> 
     load = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: loaded.append(name) or load(name))
     assert run(["cost", "--help"]) == 0
-    assert [name for name in loaded if "cli.commands" in name] == ["strands_manga_memory.cli.commands.cost"]
+    assert [name for name in loaded if "cli.commands" in name] == ["strands_manga_memory.cli.commands.planning"]
 
 
 @pytest.mark.parametrize("command", ["", "doctor", "inspect", "import", "cost", "ttl-advice", "bench"])
