@@ -22,6 +22,14 @@ from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.stores import Codec, HotStore
 
+if TYPE_CHECKING:
+    from strands.tools.mcp import MCPClient
+
+    from strands_manga_memory import conversation, mcp, prompt, state
+    from strands_manga_memory.language.search import Embed
+
+logger = logging.getLogger(__name__)
+
 
 class SessionSettings(TypedDict, total=False):
     """Keyword arguments of ``TieredSessionManager``, whose docstring describes these arguments."""
@@ -121,15 +129,6 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
         del arguments["plugins"]
     return arguments
 
-
-if TYPE_CHECKING:
-    from strands.tools.mcp import MCPClient
-
-    from strands_manga_memory import conversation, mcp, prompt, state
-    from strands_manga_memory.assembly.settings import MangaMemorySettings
-    from strands_manga_memory.language.search import Embed
-
-logger = logging.getLogger(__name__)
 
 _SUMMARY_TOKENS = 500
 

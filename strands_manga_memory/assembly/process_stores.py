@@ -13,8 +13,12 @@ from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import OperationStats
 
-if TYPE_CHECKING:  # the module loads the language packs, which takes longer than the rest of the package
+if TYPE_CHECKING:  # some of these modules load the language packs, which takes longer than the rest of the package
+    from strands_manga_memory.conversation.summaries import SummaryStats
+    from strands_manga_memory.mcp import GuardedMCPTools
+    from strands_manga_memory.mcp.guard import ToolStatus
     from strands_manga_memory.memory import PreferenceOutbox
+    from strands_manga_memory.state import StateStats
 
 _DRAIN_SECONDS = 5.0
 
@@ -62,13 +66,6 @@ def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | No
     is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)
     memories.close()
     return is_stored
-
-
-if TYPE_CHECKING:
-    from strands_manga_memory.conversation.summaries import SummaryStats
-    from strands_manga_memory.mcp import GuardedMCPTools
-    from strands_manga_memory.mcp.guard import ToolStatus
-    from strands_manga_memory.state import StateStats
 
 
 class MemoryStats(TypedDict):
