@@ -11,12 +11,14 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strands import Agent
+from strands.models import Model
+from strands.types.streaming import StreamEvent
 
 from tests.benchmarks.sentences import prose
 
@@ -75,6 +77,33 @@ def slowness() -> float:
             step()
         found.append((time.perf_counter() - start) / 100)
     return max(1.0, 1e6 * median(found) / _STEP_US)
+
+
+class Answers(Model):
+    """Model that answers each request with other sentences, in almost no time."""
+
+    def __init__(self, characters: int) -> None:
+        self._characters = characters
+
+    def update_config(self, **model_config: Any) -> None:
+        """Ignore the configuration."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        return {"model_id": "answers", "context_window_limit": 200_000}
+
+    async def structured_output(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
+        """Refuse structured output."""
+        raise NotImplementedError
+        yield {}
+
+    async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
+        """Stream an answer."""
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": text(self._characters)}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}
 
 
 async def turn_ms(agent: Agent, prompt: str) -> float:

@@ -19,7 +19,6 @@ from tests.benchmarks import reset_texts, slowness
 NAMES = [
     "roundtrips",
     "restore",
-    "overhead",
     "imports",
     "turn",
     "contexts",

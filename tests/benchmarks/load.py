@@ -15,25 +15,24 @@ import random
 import threading
 import time
 from array import array
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import boto3
+import redis
+from botocore.config import Config
 from strands import Agent
-from strands.models import Model
 
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.telemetry import RESTORE, STORE_CALL, recorder
 from strands_manga_memory.telemetry.events import SERIALIZATION, TURN
-from tests.benchmarks import text
-from tests.benchmarks.bare import exchanges
-from tests.benchmarks.shares import sampled
+from tests.benchmarks import Answers, text
 
 RESTING = (20_000, 10, 1_000)
 """Thresholds that make garbage collection rare.
@@ -46,37 +45,7 @@ MOST_UNDER_WAY = 400
 
 _BARE = 200
 
-_MEASURED_AT_AN_AGE = 5
-"""Number of turns before an age whose median is the value at this age."""
-
 _PROMPT, _ANSWER = 200, 500
-
-
-class StubModel(Model):
-    """Model that answers at once with 500 bytes."""
-
-    stateful = False
-
-    def update_config(self, **model_config: Any) -> None:
-        """Ignore the configuration."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the least configuration that Strands needs."""
-        return {"context_window_limit": 200_000}
-
-    async def structured_output(self, *_: Any, **__: Any) -> AsyncIterator[dict[str, Any]]:
-        """Yield nothing."""
-        yield {}
-
-    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        """Stream an answer."""
-        yield {"messageStart": {"role": "assistant"}}
-        yield {"contentBlockStart": {"start": {}}}
-        yield {"contentBlockDelta": {"delta": {"text": text(_ANSWER)}}}
-        yield {"contentBlockStop": {}}
-        yield {"messageStop": {"stopReason": "end_turn"}}
-        usage = {"inputTokens": 50, "outputTokens": 125, "totalTokens": 175}
-        yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}}
 
 
 _layer: contextvars.ContextVar[list[float]] = contextvars.ContextVar("layer")
@@ -145,13 +114,13 @@ class Load:
     def _agent(self, number: int) -> Agent:
         scope = self.scope(number)
         kwargs = self.memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)
-        return Agent(model=StubModel(), callback_handler=None, **kwargs)
+        return Agent(model=Answers(_ANSWER), callback_handler=None, **kwargs)
 
     def begin(self, sessions: int) -> dict[str, float]:
         """Hold a number of sessions with one turn each, and return their memory use."""
-        asyncio.run(Agent(model=StubModel(), callback_handler=None).invoke_async("warm up"))
+        asyncio.run(Agent(model=Answers(_ANSWER), callback_handler=None).invoke_async("warm up"))
         before = _resident_kb()
-        bare = [Agent(model=StubModel(), callback_handler=None) for _ in range(_BARE)]
+        bare = [Agent(model=Answers(_ANSWER), callback_handler=None) for _ in range(_BARE)]
         for agent in bare:
             asyncio.run(agent.invoke_async(text(_PROMPT)))
         of_bare = (_resident_kb() - before) / _BARE
@@ -167,50 +136,6 @@ class Load:
         self._settle()
         gc.collect()
         return {"kb_per_bare_agent": of_bare, "kb_per_session": self._kb_per_session()}
-
-    def processor(self, ages: Sequence[int]) -> list[dict[str, float]]:
-        """Extend the sessions without pauses between turns, and as many agents without the layer.
-
-        Args:
-            ages: Messages of a session, rising.
-
-        Returns:
-            Processor seconds of a turn at each age: of the process, of its event loop, and of an agent without the layer.
-        """
-        gc.set_threshold(*RESTING)
-        bare = [Agent(model=StubModel(), callback_handler=None) for _ in self.agents]
-        found = []
-        for age in ages:
-            spent: deque[dict[str, float]] = deque(maxlen=_MEASURED_AT_AN_AGE)
-            while self.turns[0] < age // 2:
-                spent.append(self._processor_of_a_round(bare))
-            found.append({name: median(one[name] for one in spent) / len(bare) for name in spent[0]})
-        return found
-
-    def shares(self, rounds: int = 40) -> dict[str, float]:
-        """Extend each session by a number of turns. Return the shares of the event loop's time by owner of the running code."""
-        found: Counter[str] = Counter()
-        for _ in range(rounds):
-            with sampled() as counted:
-                asyncio.run(self._round(self._live_turn, range(len(self.agents))))
-            found += counted
-            self._settle()
-        return {part: number / found.total() for part, number in found.items()}
-
-    def _processor_of_a_round(self, bare: Sequence[Agent]) -> dict[str, float]:
-        process, loop = time.process_time(), time.thread_time()
-        asyncio.run(self._round(self._live_turn, range(len(self.agents))))
-        loop = time.thread_time() - loop
-        self._settle()
-        process = time.process_time() - process
-        alone = time.process_time()
-        asyncio.run(self._round(_bare_turn, bare))
-        return {"process": process, "event_loop": loop, "without_the_layer": time.process_time() - alone}
-
-    @staticmethod
-    async def _round(turn: Callable[[Any], Awaitable[Any]], whose: Iterable[Any]) -> None:
-        for one in whose:
-            await turn(one)
 
     def _kb_per_session(self) -> float:
         return (_resident_kb() - self.before_kb) / max(1, len(self.agents))
@@ -358,12 +283,45 @@ class Load:
         return lost
 
 
-async def _bare_turn(agent: Agent) -> None:
-    await agent.invoke_async(text(_PROMPT))
-    release_traces(agent)
-
-
 _BREAKER = CircuitBreaker()
+
+_READ_BYTES = 6_000
+"""Approximate bytes that the restore for a message reads from either tier."""
+
+
+def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str, list[float]]:
+    """Read a value from each server without this package, and return the seconds of each read.
+
+    Args:
+        hot: URL of a Valkey.
+        endpoint: URL of a DynamoDB API.
+        rate: Reads per second.
+        seconds: Duration of the reads.
+    """
+    config = Config(retries={"mode": "standard", "total_max_attempts": 1})
+    dynamodb = boto3.client("dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=config)
+    name, key = f"bare{time.time_ns()}", {"pk": {"S": "k"}}
+    dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+    )
+    dynamodb.put_item(TableName=name, Item={**key, "data": {"B": b"x" * _READ_BYTES}})
+    taken: dict[str, list[float]] = {"hot": [], "durable": []}
+    with redis.Redis.from_url(hot) as client:
+        client.set(name, b"x" * _READ_BYTES)
+        for _ in range(round(rate * seconds)):
+            time.sleep(1 / rate)  # as between messages: a processor that was away has emptied its caches
+            start = time.perf_counter()
+            client.get(name)
+            between = time.perf_counter()
+            dynamodb.get_item(TableName=name, Key=key)
+            taken["hot"].append(between - start)
+            taken["durable"].append(time.perf_counter() - between)
+        client.delete(name)
+    dynamodb.delete_table(TableName=name)
+    return taken
 
 
 def release_traces(agent: Agent) -> None:
@@ -381,8 +339,6 @@ def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
         "begin": load.begin,
         "run": load.run,
         "lost": load.lost,
-        "processor": load.processor,
-        "shares": load.shares,
         "bare": exchanges,
     }
     while (order := pipe.recv())[0] != "end":

@@ -1,4 +1,4 @@
-"""scale: percentiles at 12 and 50 messages per second, a peak, processor time, growth by age, and a soak test, on real servers.
+"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, and a soak test, on real servers.
 
 At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over Valkey and the DynamoDB
 API. At 500 per second, the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and SQLite,
@@ -42,13 +42,11 @@ PEAK = 500
 SESSIONS = 10_000
 PROCESSES = 2
 AGES = (10, 100, 1000, 3000, 10_000)
-PROFILED_AGES = (12, 32, 52, 82)
 
 _RATE_SECONDS = 40
 _BARE_SECONDS = 10
 _RATE_SESSIONS = 400
 _SOAK_SESSIONS = 200
-_PROFILED_SESSIONS = 24
 _CHECKED = 100
 
 BUDGETS: dict[str, str | float] = {
@@ -217,20 +215,6 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
     }
 
 
-def _processor(hot: str) -> dict[str, float]:
-    """Measure the processor time of a turn by length of the session, and its owners once the history is full."""
-    with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/processor.sqlite3") as [worker]:
-        worker.call("begin", _PROFILED_SESSIONS)
-        with _waiting(30, "the processor's time of a turn"):
-            found = worker.call("processor", PROFILED_AGES)
-            shares = worker.call("shares")
-    return {f"share_of_the_event_loop_{part}": share for part, share in sorted(shares.items())} | {
-        f"processor_of_a_turn_{what}_at_{age}_messages_ms": 1000 * seconds
-        for age, spent in zip(PROFILED_AGES, found, strict=True)
-        for what, seconds in spent.items()
-    }
-
-
 def _clients(node: servers.Valkey) -> int:
     with node.client() as client:
         return int(client.info("clients")["connected_clients"])  # type: ignore[index]
@@ -373,7 +357,6 @@ def run() -> dict[str, float]:
         rows |= _rates(valkey.url, dynamodb)
     with servers.valkey_cluster() as cluster:
         rows |= _peak(cluster.url, cluster.nodes)
-        rows |= _processor(cluster.url)
         if SOAK:
             BUDGETS = {**BUDGETS, **_SOAK_BUDGETS}
             rows |= _soak(cluster.url)

@@ -8,8 +8,11 @@ the cost of one event. The exporting thread delays no turn; its cost is shown as
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 
 from opentelemetry import metrics, trace
@@ -17,11 +20,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from strands import Agent
 
 from strands_manga_memory import MangaMemory
 from strands_manga_memory.telemetry import STORE_CALL, recorder, switch
+from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text, turn_ms
-from tests.benchmarks.overhead import bare_agent, one_processor
 
 BUDGETS = {"off_over_the_layers_time": "< 0.003", "on_over_the_layers_time": "< 0.03"}
 
@@ -47,8 +51,24 @@ def _sdk() -> None:
         metrics.set_meter_provider(MeterProvider(metric_readers=[_reader]))
 
 
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """Keep this thread, and the threads that it starts, on one processor, if the system allows it."""
+
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 async def _turns(memory: MangaMemory) -> tuple[list[float], list[float]]:
-    agent = bare_agent(**memory.agent_kwargs(user_id="u", session_id="s"))
+    kwargs = memory.agent_kwargs(user_id="u", session_id="s")
+    agent = Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **kwargs)
     on: list[float] = []
     off: list[float] = []
     for number in progress(range(_WARM_UP + 2 * _PAIRS), f"{2 * _PAIRS} turns, telemetry on and off by turns"):
@@ -89,7 +109,7 @@ def run() -> dict[str, float]:
     _sdk()
     recorder.flush()
     before = recorder.stats()
-    with one_processor(), tempfile.TemporaryDirectory() as folder:
+    with _one_processor(), tempfile.TemporaryDirectory() as folder:
         memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3")
         on, off = asyncio.run(_turns(memory))
         memory.close()

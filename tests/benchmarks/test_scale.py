@@ -9,7 +9,7 @@ import pytest
 from strands_manga_memory import open_table
 from tests import servers
 from tests.benchmarks import scale
-from tests.benchmarks.bare import exchanges
+from tests.benchmarks.load import exchanges
 
 
 @pytest.mark.parametrize("stateless", [False, True])
@@ -30,23 +30,6 @@ def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, statele
         kept = len(found["turns"]["layer"])
         assert kept < 20 < sum(point["messages"] for point in found["timeline"]) + kept, "a soak keeps no messages"
     assert worker.call("lost", 5) == 0
-    worker.end()
-
-
-def test_what_a_turn_takes_of_the_processor(valkey_server: servers.Valkey, tmp_path: Path) -> None:
-    durable = f"sqlite:///{tmp_path / 'load.sqlite3'}"
-    open_table(durable).create_if_missing()
-    worker = scale.Worker(valkey_server.url, durable)
-    worker.call("begin", 2)
-    young, old = worker.call("processor", (6, 16))
-    for spent in (young, old):
-        assert 0 < spent["without_the_layer"] < spent["process"], "the layer takes something"
-        assert 0 < spent["event_loop"] <= spent["process"]
-    shares = worker.call("shares", rounds=60)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert shares.keys() <= {"strands", "conversation", "session", "the_rest"}
-    assert min(shares["strands"], shares["conversation"]) > 0.1
-    assert worker.call("lost", 2) == 0
     worker.end()
 
 

@@ -13,7 +13,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,15 +23,13 @@ from typing import Any
 
 from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
-from strands.models import Model
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
-from strands.types.streaming import StreamEvent
 
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
-from tests.benchmarks import footprint, prefixes, progress, recall, text
+from tests.benchmarks import Answers, footprint, prefixes, progress, recall, text
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -56,33 +54,9 @@ _WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
 _TURNS = _STRETCHES * _STRETCH
 
 
-class Answers(Model):
-    """Model that answers each request with other sentences, in almost no time."""
-
-    def update_config(self, **model_config: Any) -> None:
-        """Ignore the configuration."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the configuration."""
-        return {"model_id": "answers", "context_window_limit": 200_000}
-
-    async def structured_output(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """Refuse structured output."""
-        raise NotImplementedError
-        yield {}
-
-    async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
-        """Stream an answer."""
-        yield {"messageStart": {"role": "assistant"}}
-        yield {"contentBlockStart": {"start": {}}}
-        yield {"contentBlockDelta": {"delta": {"text": text(_CHARACTERS)}}}
-        yield {"contentBlockStop": {}}
-        yield {"messageStop": {"stopReason": "end_turn"}}
-
-
 def bare_agent(**settings: Any) -> Agent:
     """Return an agent with ``settings``, otherwise without this package."""
-    return Agent(model=Answers(), callback_handler=None, **settings)
+    return Agent(model=Answers(_CHARACTERS), callback_handler=None, **settings)
 
 
 @contextmanager

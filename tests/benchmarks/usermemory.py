@@ -1,21 +1,13 @@
-"""usermemory: requests, request units and tokens of a user's memories; throughput of the sweeper; recall.
-
-``RETENTION_DATA`` names a folder with ``locomo.jsonl.gz`` (streams of messages with questions and the numbers of the
-messages that answer them). The data cannot be redistributed; without them the rows of recall are left out.
-"""
+"""usermemory: requests, request units and tokens of a user's memories, and throughput of the sweeper."""
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 import json
 import math
-import os
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,8 +39,6 @@ from tests import servers
 from tests.benchmarks import progress, text
 from tests.benchmarks.wire import READS, Wire, item_bytes, requests
 
-DATA = os.environ.get("RETENTION_DATA", "")
-
 BUDGETS: dict[str, str | float] = {
     "durable_requests_at_session_start": "<= 5",  # two of them in the background
     "durable_reads_in_10_turns_after_it": "== 0",
@@ -64,9 +54,6 @@ BUDGETS: dict[str, str | float] = {
     "current_preferences_missing_from_it": "== 0",
     "open_questions_missing_from_it": "== 0",
 }
-if DATA:
-    BUDGETS["locomo_evidence_in_10_hits"] = ">= 0.75"
-
 _WRITES = ("PutItem", "TransactWriteItems")
 _SESSIONS, _DAYS = 500, 90
 _SWEPT = 200
@@ -80,7 +67,6 @@ def run() -> dict[str, float]:
             **_measure_growth(Path(folder)),
             **_measure_context(Path(folder)),
             **_measure_sweeper(Path(folder)),
-            **_measure_recall(),
         }
 
 
@@ -331,86 +317,3 @@ class _CountingStore:
             return found(*args, **settings)
 
         return called
-
-
-def _measure_recall() -> dict[str, float]:
-    if not DATA:
-        print("RETENTION_DATA is not set: recall is not measured", file=sys.stderr)
-        return {}
-    with gzip.open(Path(DATA) / "locomo.jsonl.gz", "rt", encoding="utf-8") as lines:
-        streams = [json.loads(line) for line in lines]
-    shares: dict[str, list[float]] = {"ours": [], "keyword": [], "bm25": [], "bm25_of_turns": []}
-    for stream in progress(streams, "recall"):
-        for name, search in _searches(stream).items():
-            for query in stream["queries"]:
-                if query["gold"]:
-                    hits = search(query["text"])
-                    shares[name].append(sum(number in hits for number in query["gold"]) / len(query["gold"]))
-    mean = {name: sum(found) / len(found) for name, found in shares.items() if found}
-    return {
-        "locomo_evidence_in_10_hits": mean["ours"],
-        "locomo_evidence_in_10_messages_by_strands_keywords": mean["keyword"],
-        "locomo_evidence_in_10_messages_by_strands_bm25": mean["bm25"],
-        "locomo_evidence_in_10_turns_by_strands_bm25": mean["bm25_of_turns"],
-    }
-
-
-def _searches(stream: dict[str, Any]) -> dict[str, Callable[[str], set[int]]]:
-    """Return functions from a question to the message numbers of the first 10 hits."""
-    from strands.storage import LocalFileStorage
-    from strands.storage.search.bm25 import Bm25SearchStrategy
-    from strands.storage.search.keyword import STOP_WORDS, token_overlap_score, tokenize
-
-    texts = ["\n".join(block["text"] for block in message["content"] if "text" in block) for message in stream["messages"]]
-    turns: list[list[int]] = []
-    for number, message in enumerate(stream["messages"]):
-        if message["role"] == "user" and (not turns or stream["messages"][turns[-1][-1]]["role"] == "assistant"):
-            turns.append([])
-        turns = turns or [[]]
-        turns[-1].append(number)
-    folder = tempfile.mkdtemp()
-    store = _finalized(Path(folder), stream, texts, turns)
-
-    def ours(query: str) -> set[int]:
-        hits = store.found(query, limit=10)
-        return {n for n, said in enumerate(texts) if any(" ".join(said.split())[:1900] in hit.content for hit in hits)}
-
-    def keyword(query: str) -> set[int]:
-        wanted = tokenize(query) - STOP_WORDS
-        scored = [(token_overlap_score(wanted, said), -number) for number, said in enumerate(texts)]
-        return {-number for value, number in sorted(scored, reverse=True)[:10] if value > 0}
-
-    def bm25(units: list[list[int]]) -> Callable[[str], set[int]]:
-        storage, strategy = LocalFileStorage(tempfile.mkdtemp()), Bm25SearchStrategy()
-
-        async def fill() -> None:
-            for at, unit in enumerate(units):
-                await strategy.index(storage, str(at), "\n".join(texts[number] for number in unit).encode())
-
-        asyncio.run(fill())
-
-        def search(query: str) -> set[int]:
-            hits = asyncio.run(strategy.search(storage, query))[:10]
-            return {number for hit in hits for number in units[int(hit.key)]}
-
-        return search
-
-    return {"ours": ours, "keyword": keyword, "bm25": bm25([[n] for n in range(len(texts))]), "bm25_of_turns": bm25(turns)}
-
-
-def _finalized(folder: Path, stream: dict[str, Any], texts: list[str], turns: list[list[int]]) -> UserMemoryStore:
-    """Return the memories of a user after the stream, with 20 turns per session and a session per day."""
-    now = 1_700_000_000.0
-    table = SQLiteTable(folder / "m", USER_MEMORY)
-    table.create_if_missing()
-    keeper = MemoryKeeper(table=table, pii=PiiPolicy(()), clock=lambda: now)
-    sessions = [turns[at : at + 20] for at in range(0, len(turns), 20)]
-    for number, session in enumerate(sessions):
-        ended = now - DAY * (len(sessions) - number)
-        said = [
-            Utterance(stream["messages"][n]["role"], texts[n], turn, ended)
-            for turn, unit in enumerate(session, start=1)
-            for n in unit
-        ]
-        keeper.finalize(_transcript("u1", f"s{number:03d}", said, ended))
-    return UserMemoryStore(table, user_id="u1", clock=lambda: now)

@@ -21,6 +21,7 @@ from strands import Agent, tool
 
 import strands_manga_memory
 from strands_manga_memory import MangaMemory, open_hot_store
+from strands_manga_memory.telemetry import recorder
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests.benchmarks import reset_texts, text
 from tests.support import background_writer
@@ -58,6 +59,7 @@ def _collected(into: dict[str, int]) -> Iterator[None]:
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     yield
+    recorder.flush()  # the exporting thread may be behind on a busy machine
     gc.collect()
     gc.set_debug(0)
     gc.enable()
@@ -113,6 +115,7 @@ async def _at_rest(writer: Any) -> None:
             break
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.2)  # a thread that is done with its work has yet to let go of it
+    recorder.flush()
 
 
 def _alive() -> Counter[str]:
