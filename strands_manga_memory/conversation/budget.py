@@ -295,17 +295,12 @@ _LEAST_WITH_ROOM = 1_024
 _MOST_GIVEN_UP = 3
 """Divisor of the budget: at most this part is given up to make room for later turns."""
 
-_LARGE_RESULTS = 8
-"""Divisor of the history's budget: from this size on, tool results of an ended turn count as large.
-
-Large tool results are truncated before the history is full. Otherwise they would displace other messages until then."""
-
 
 class HistoryLimits:
     """Limits of one agent's history, in tokens and in turns.
 
-    Most sizes are in tokens of the model. The properties ``tokens`` and ``full_tokens`` are in tokens of the local
-    ``TokenCounter``, whose counts can differ from the model's.
+    Most sizes are in tokens of the model. The property ``tokens`` is in tokens of the local ``TokenCounter``, whose counts can
+    differ from the model's.
 
     Attributes:
         max_tokens: Budget of the history.
@@ -347,37 +342,12 @@ class HistoryLimits:
         return max(1, self.reserved)
 
     @property
-    def full_tokens(self) -> int:
-        """Size above which the history is trimmed, in tokens of the local ``TokenCounter``."""
-        return self.calibration.budget(max(self.most, self.grow_to - self.reserved))
-
-    @property
-    def has_low_mark(self) -> bool:
-        """Whether the history is trimmed to clearly below its budget, so that the next turns fit without trimming.
-
-        If not, a full history is trimmed a little in every turn.
-        """
-        return self.trim_every is not None or (self.trim_to is not None and self.trim_to < self.most)
-
-    def early_results(self, tokens: int) -> int | None:
-        """Return the least size of tool results that causes trimming of a history before it is full.
-
-        Only tool results of the last ended turn count. All sizes are in tokens of the local counter.
-
-        Args:
-            tokens: Size of the history.
-
-        Returns:
-            The size of tool results. None if a history of this size is not trimmed before it is full.
-        """
-        large = self.most // _LARGE_RESULTS
-        if not self.has_low_mark or self.grow_to > self.max_tokens or tokens <= self.calibration.budget(self.lowest - large):
-            return None
-        return self.calibration.budget(large)
-
-    @property
     def lowest(self) -> int:
-        """Smallest size to which a history over its budget may be trimmed, in tokens of the model."""
+        """Smallest size to which a history over its budget may be trimmed, in tokens of the model.
+
+        If it is below ``most``, each trimming makes room for later turns. If not, a full history is trimmed a little in every
+        turn.
+        """
         low = self.most if self.trim_to is None else min(self.trim_to, self.most)
         return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)
 
@@ -396,24 +366,6 @@ class HistoryLimits:
         since = min(itertools.islice(starts, self.trim_every), default=0)
         most = self.most if self.trim_to is None else min(self.trim_to, self.most)
         return min(most, max(self.lowest, self.most - total(messages[since:])))
-
-    def headroom(
-        self, messages: Sequence[Message], budget: int, model: Any, count: Callable[[Message], int]
-    ) -> tuple[int, bool]:
-        """Return the additional budget for the user's latest message if this message is large.
-
-        A message is large if it takes more than half of ``budget``. Its tokens above this half are added. The raised budget is
-        at most three quarters of the model's context window. Without a model or a user message, nothing is added.
-
-        Returns:
-            The additional tokens, and whether the user's message fits the raised budget without truncation.
-        """
-        said = next(filter(is_turn_start, reversed(messages)), None)
-        if said is None or model is None:
-            return 0, False
-        wanted = max(0, count(said) - budget // 2)
-        room = max(0, self.calibration.budget((window_of(model) or UNKNOWN_WINDOW) * 3 // 4) - budget) if wanted else 0
-        return min(wanted, room), wanted <= room
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.

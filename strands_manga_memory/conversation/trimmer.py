@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.budget import HistoryLimits
+from strands_manga_memory.conversation.budget import UNKNOWN_WINDOW, HistoryLimits, window_of
 from strands_manga_memory.conversation.history import LogTail, ensure_ids
 from strands_manga_memory.conversation.importance import (
     Band,
@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+_LARGE_RESULTS = 8
+"""Divisor of the history's budget: from this size on, tool results of an ended turn count as large.
+
+Large tool results are truncated before the history is full. Otherwise they would displace other messages until then."""
 
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
@@ -184,20 +189,37 @@ class Trimmer:
         The limits are in tokens and in turns. If trimming makes room for several turns, large tool results of the previous turn
         also require trimming at the beginning of a turn.
         """
-        limits = self.limits
-        most = limits.full_tokens
-        if tokens > most and tokens > most + self._headroom(messages, most)[0]:
+        limits, in_tokens = self.limits, self.limits.calibration.budget
+        full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
+        if tokens > full and tokens > full + self._headroom(messages, full)[0]:
             return True
-        large = limits.early_results(tokens)
-        if large is not None and is_turn_start(messages[-1]):
+        if limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns:
+            return True
+        large = limits.most // _LARGE_RESULTS
+        makes_room = limits.lowest < limits.most and limits.grow_to <= limits.max_tokens
+        if makes_room and tokens > in_tokens(limits.lowest - large) and is_turn_start(messages[-1]):
             before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
-            if self.features.total(list(filter(tool_result_ids, before))) >= large:
-                return True
-        return limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns
+            return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
+        return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        agent = self.agent
-        return self.limits.headroom(messages, budget, None if agent is None else agent.model, self.features.tokens)
+        """Return the additional budget for the user's latest message if this message is large.
+
+        A message is large if it takes more than half of ``budget``. Its tokens above this half are added. The raised budget is
+        at most three quarters of the model's context window. Without an agent or a user message, nothing is added.
+
+        Returns:
+            The additional tokens, and whether the user's message fits the raised budget without truncation.
+        """
+        said, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
+        if said is None or agent is None:
+            return 0, False
+        wanted = self.features.tokens(said) - budget // 2
+        if wanted <= 0:
+            return 0, True
+        window = window_of(agent.model) or UNKNOWN_WINDOW
+        room = max(0, self.limits.calibration.budget(window * 3 // 4) - budget)
+        return min(wanted, room), wanted <= room
 
     # --- Selections -------------------------------------------------------------------------------
 
@@ -303,7 +325,7 @@ class Trimmer:
         At the end of a turn, the history is trimmed a little further, so that the user's next message usually fits.
         """
         messages, room = agent.messages[:], 0
-        if ends_turn and not self.limits.has_low_mark:
+        if ends_turn and self.limits.lowest == self.limits.most:
             room = self.limits.next_request(messages, self.features.tokens)
         if not self.blocks_loop(messages, room):
             self._trim(agent, room=room)
@@ -432,7 +454,7 @@ class Trimmer:
         """
         limits, tail, total = self.limits, self._tail, self.features.total
         tail.follow(history, self.features.tokens)
-        if not limits.has_low_mark and not tail.is_due(limits.max_tokens, 0):
+        if limits.lowest == limits.most and not tail.is_due(limits.max_tokens, 0):
             selection = self.select([*history, *coming], beside=room)
             if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
                 return selection, history
