@@ -26,7 +26,8 @@ from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, Dialogu
 from strands_manga_memory.language.search import split_passages
 from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
-from strands_manga_memory.messages.media_limits import media_kind, media_note
+from strands_manga_memory.messages.message_parts import media_kind
+from strands_manga_memory.messages.provider_format import media_note
 from strands_manga_memory.stores.encoding.values import as_json
 
 if TYPE_CHECKING:

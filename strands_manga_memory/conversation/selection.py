@@ -79,11 +79,6 @@ class SelectionBudget:
     spares_request: bool = False
     lasting_turns: int = 0
 
-    @property
-    def most(self) -> int:
-        """Most tokens of a history after optional messages were added. Messages that always stay may exceed this number."""
-        return self.tokens if self.fill_to is None else min(self.tokens, self.fill_to)
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -137,17 +132,18 @@ def select(
     reserved = placeholder * placeholder_count([*must_stay.values()])
     truncator = MessageTruncator(must_stay, {at: features[at].tokens for at in must_stay}, count, locked)
     others = [unit for unit in units if unit.positions[0] not in required]
+    most = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
     if budget.may_truncate:
         cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
-        full, most = max(1, budget.tokens - reserved), max(1, budget.most - reserved)
-        _make_room(truncator, required, cycles, _demand(messages, others), full, most, budget.headroom)
+        full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
+        _make_room(truncator, required, cycles, _demand(messages, others), full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened: set[int] = set()
     for unit in units:
         if not truncator.messages.keys().isdisjoint(unit.positions):
             opened.add(unit.turn)
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
-    taken = _take(items, budget.most - truncator.tokens - reserved, opened, budget.turns, reasons)
+    taken = _take(items, most - truncator.tokens - reserved, opened, budget.turns, reasons)
     while True:
         kept = dict(truncator.messages)
         condensed: set[int] = set()
@@ -159,7 +155,7 @@ def select(
                 condensed.add(item.positions[-1])
         kept = {at: kept[at] for at in sorted(kept)}
         tokens = truncator.tokens + sum([item.tokens for item in taken]) + placeholder * placeholder_count([*kept.values()])
-        if tokens <= budget.most or not taken:
+        if tokens <= most or not taken:
             break
         reasons |= dict.fromkeys(taken.pop().positions, NO_ROOM)
     for item in taken:

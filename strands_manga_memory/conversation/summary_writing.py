@@ -33,6 +33,7 @@ from strands_manga_memory.language.summary_facts import (
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages import id_of, is_turn_start, spoken_text, turns
 from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.message_parts import MEDIA
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import head_and_tail
@@ -250,7 +251,6 @@ RESULT_CHARACTERS = 1_500
 
 _LEFT_OUT = " [...] "
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
-_MEDIA = ("image", "document", "video", "audio")
 
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
@@ -273,7 +273,7 @@ def _lines(message: Message, most: int | None) -> Iterator[str]:
             text = result_text(block["toolResult"])
             yield f"Tool result: {head_and_tail(redact_identifiers(text), most or len(text), _LEFT_OUT)}"
         else:
-            yield from (f"{speaker}: [{kind}]" for kind in _MEDIA if kind in block)
+            yield from (f"{speaker}: [{kind}]" for kind in MEDIA if kind in block)
 
 
 def split_chunks(messages: Sequence[Message], *, most_tokens: int, count: Callable[[str], int]) -> list[list[Message]]:

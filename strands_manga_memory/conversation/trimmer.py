@@ -283,10 +283,12 @@ class Trimmer:
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
         """Call ``work`` and return its result. Use a thread if trimming ``messages`` could block the event loop for long."""
-        return await asyncio.to_thread(work) if self._is_long(messages) else work()
+        return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Return whether trimming messages in this thread would block a running event loop for long.
+
+        It would if it may take about a second, or must read the session's log.
 
         ``beside`` is a number of tokens that count towards the budget in addition to the messages.
         """
@@ -294,13 +296,6 @@ class Trimmer:
             asyncio.get_running_loop()
         except RuntimeError:
             return False
-        return self._is_long(messages, beside)
-
-    def _is_long(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether trimming messages may take about a second, or must read the session's log.
-
-        ``beside`` is a number of tokens that count towards the budget in addition to the messages.
-        """
         if self.features.uncounted_size(messages) > _LARGE:
             return True
         try:

@@ -31,7 +31,8 @@ NO_OUTPUT = "[no output]"
 
 # --- Parts of messages --------------------------------------------------------------------------------------------------------
 
-_MEDIA = frozenset({"image", "document", "video", "audio"})
+MEDIA = ("image", "document", "video", "audio")
+"""Keys of the content blocks that contain media."""
 
 
 def id_of(message: Message) -> str:
@@ -108,6 +109,15 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
             value = block["text"] if "text" in block else block["json"]
             found.append(value if isinstance(value, str) and "text" in block else written(value))
     return found
+
+
+def media_kind(block: Any) -> str:
+    """Return the kind of a media block, such as ``"image"``. An empty text for other blocks."""
+    if isinstance(block, dict):
+        for kind in MEDIA:
+            if kind in block:
+                return kind
+    return ""
 
 
 def calls_tools(message: Message) -> bool:
@@ -210,36 +220,9 @@ def content_fingerprint(message: Message) -> int:
 def _block_fingerprint(block: Any) -> int:
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
-    if isinstance(parts, list) and any(isinstance(part, dict) and not _MEDIA.isdisjoint(part) for part in parts):
+    if isinstance(parts, list) and any(map(media_kind, parts)):
         return hash(tuple(_flat(block)))
     return fingerprint(block)
-
-
-class UniqueNames:
-    """Names that are unique in a request, such as ids of tool calls.
-
-    Args:
-        most: Most characters of a name.
-        suffix: Suffix of a repeated name, with ``{}`` for its number.
-    """
-
-    def __init__(self, most: int, suffix: str) -> None:
-        self._most = most
-        self._suffix = suffix
-        self._used: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def unique(self, base: str) -> str:
-        """Return a name that was not returned before: ``base``, if necessary shortened and with a number at the end."""
-        base = base[: self._most]
-        name, number = base, self._next.get(base, 2)
-        while name in self._used:
-            suffix = self._suffix.format(number)
-            name = base[: self._most - len(suffix)] + suffix
-            number += 1
-        self._next[base] = number
-        self._used.add(name)
-        return name
 
 
 def is_message(value: Any) -> bool:

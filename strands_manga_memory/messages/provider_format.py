@@ -7,28 +7,28 @@ later request fail, so the format satisfies the rules of all providers. Only thi
 - Each tool call has one result, in the next message, which contains only results (Llama and Mistral on Bedrock).
 - Ids of tool calls are unique in the request, and consist of letters, digits, ``_`` and ``-``.
 - No text is blank, and no message and no tool result is empty.
-- Media are few and small, and documents have distinct names; see :mod:`strands_manga_memory.messages.media_limits`.
+- Media are few and small, and documents have distinct names.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from typing import Any, cast
 
 from strands.types.content import Message
 
-from strands_manga_memory.messages.media_limits import within_limits
 from strands_manga_memory.messages.message_parts import (
     CONVERSATION_START,
     CUT_TEXT,
     NO_OUTPUT,
     PLACEHOLDER,
-    UniqueNames,
     blocks_of,
     is_turn_start,
+    media_kind,
     spoken_text,
     text_of,
 )
@@ -153,6 +153,33 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 # --- Tool calls and results -------------------------------------------------------------------------------------------------
+
+
+class UniqueNames:
+    """Names that are unique in a request, such as ids of tool calls.
+
+    Args:
+        most: Most characters of a name.
+        suffix: Suffix of a repeated name, with ``{}`` for its number.
+    """
+
+    def __init__(self, most: int, suffix: str) -> None:
+        self._most = most
+        self._suffix = suffix
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, base: str) -> str:
+        """Return a name that was not returned before: ``base``, if necessary shortened and with a number at the end."""
+        base = base[: self._most]
+        name, number = base, self._next.get(base, 2)
+        while name in self._used:
+            suffix = self._suffix.format(number)
+            name = base[: self._most - len(suffix)] + suffix
+            number += 1
+        self._next[base] = number
+        self._used.add(name)
+        return name
 
 
 class _Call:
@@ -298,6 +325,95 @@ def placeholder_count(messages: Sequence[Message]) -> int:
     """Return the total number of placeholders that a request inserts before and between the messages of a history."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
+
+
+# --- Media ----------------------------------------------------------------------------------------------------------------
+
+# Bedrock Converse accepts 20 images and 5 documents. Providers limit a request to 20 to 50 MB, including media in base64.
+MOST_IMAGES = 20
+MOST_DOCUMENTS = 5
+MOST_BYTES = 15_000_000
+"""Most bytes of all media in a request. Encoded in base64, they have 20 MB."""
+
+_MOST_IN_NAME, _MOST_OF_GIVEN_NAME = 200, 180
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9\s()\[\]-]")
+_SPACE = re.compile(r"\s+")
+_NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
+
+
+def media_note(block: dict[str, Any]) -> str:
+    """Return the note that replaces a removed medium, such as ``[image, 48 KB, not kept]``."""
+    kind = media_kind(block)
+    medium = block[kind]
+    parts = [kind]
+    if isinstance(medium, dict):
+        if name := _NOT_IN_NOTE.sub(" ", str(medium.get("name") or ""))[:80].strip():
+            parts[0] += f' "{name}"'
+        if size := media_bytes(medium):
+            parts.append(f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{max(1, size // 1_000)} KB")
+    return f"[{', '.join(parts)}, not kept]"
+
+
+def media_bytes(medium: dict[str, Any]) -> int:
+    """Return the number of bytes in a medium, or 0 if the medium only refers to a location."""
+    source = medium.get("source")
+    value = source.get("bytes") if isinstance(source, dict) else None
+    return len(value) if isinstance(value, bytes | bytearray | str) else 0
+
+
+def within_limits(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose media satisfy the limits of a request.
+
+    If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone exceeds the limit of bytes,
+    because some providers accept more. Documents with equal names get different names.
+    """
+    left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
+    room: float = math.inf
+    names = UniqueNames(_MOST_IN_NAME, " ({})")
+
+    def limited(block: dict[str, Any]) -> dict[str, Any]:
+        nonlocal room
+        kind = media_kind(block)
+        size = media_bytes(block[kind]) if isinstance(block[kind], dict) else 0
+        is_allowed = left.get(kind, 1) > 0
+        if not is_allowed or size > room:
+            room = 0 if is_allowed else room
+            return {"text": media_note(block)}
+        room = min(room, MOST_BYTES) - size
+        if kind in left:
+            left[kind] -= 1
+        return block
+
+    def named(block: dict[str, Any]) -> dict[str, Any]:
+        document = block.get("document")
+        if not isinstance(document, dict):
+            return block
+        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))[:_MOST_OF_GIVEN_NAME].strip()
+        name = names.unique(base if base.strip("- ") else "document")
+        return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
+
+    newest_first = [_changed(message, limited, step=-1) for message in reversed(messages)]
+    return [_changed(message, named) for message in reversed(newest_first)]
+
+
+def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
+    """Apply the function ``change`` to each media block of a message or tool result, including nested blocks.
+
+    The same object is returned if nothing changes. With ``step=-1``, the last block is changed first.
+    """
+    after = []
+    content = owner.get("content") or []
+    for block in content[::step]:
+        if "toolResult" in block:
+            result = _changed(block["toolResult"], change, step)
+            after.append(block if result is block["toolResult"] else {**block, "toolResult": result})
+        elif "guardContent" in block and media_kind(block["guardContent"]):
+            guarded = change(block["guardContent"])
+            after.append(block if guarded is block["guardContent"] else guarded)
+        else:
+            after.append(change(block) if media_kind(block) else block)
+    after = after[::step]
+    return owner if all(map(is_, after, content)) else {**owner, "content": after}
 
 
 # --- Token usage ----------------------------------------------------------------------------------
