@@ -44,34 +44,34 @@ NASTY = (
 )
 
 
-def test_sessions_do_not_cross(stores: Stores) -> None:
+def test_sessions_do_not_cross(both: Stores) -> None:
     for number, id_ in enumerate(NASTY):
-        live = stores.agent(session=f"{stores.session}{id_}")
+        live = both.agent(session=f"{both.session}{id_}")
         live(f"in session {number}")
         live._session_manager.set_metadata(number=number)
         live._session_manager.flush()
     for number, id_ in enumerate(NASTY):
-        manager = stores.manager(f"{stores.session}{id_}")
+        manager = both.manager(f"{both.session}{id_}")
         assert manager.exists()
         assert texts(manager.history()) == [f"in session {number}", "ok"]
         assert manager.metadata()["number"] == number
         assert texts(agent(manager).messages) == [f"in session {number}", "ok"]
     for gone, id_ in enumerate(NASTY):
-        stores.manager(f"{stores.session}{id_}").delete_session()
+        both.manager(f"{both.session}{id_}").delete_session()
         for number in range(gone, len(NASTY), 7):
-            assert stores.manager(f"{stores.session}{NASTY[number]}").exists() == (number > gone)
-    assert not any(stores.manager(f"{stores.session}{id_}").exists() for id_ in NASTY)
+            assert both.manager(f"{both.session}{NASTY[number]}").exists() == (number > gone)
+    assert not any(both.manager(f"{both.session}{id_}").exists() for id_ in NASTY)
 
 
-def test_agents_do_not_cross(stores: Stores) -> None:
+def test_agents_do_not_cross(both: Stores) -> None:
     ids = [id_ for id_ in NASTY if "/" not in id_ and "\x00" not in id_]
-    manager = stores.manager(flush_every=1)
+    manager = both.manager(flush_every=1)
     live = [agent(manager, agent_id=id_) for id_ in ids]
     for turn in range(2):
         for number, each in enumerate(live):
             each(f"turn {turn} of agent {number}")
     manager.flush()
-    manager = stores.manager()
+    manager = both.manager()
     for number, id_ in enumerate(ids):
         expected = [f"turn 0 of agent {number}", "ok", f"turn 1 of agent {number}", "ok"]
         assert texts(manager.history(id_)) == expected
@@ -79,8 +79,8 @@ def test_agents_do_not_cross(stores: Stores) -> None:
         assert manager.stats(id_)["turns"] == 2
 
 
-def test_scopes_do_not_cross(stores: Stores) -> None:
-    name = stores.session
+def test_scopes_do_not_cross(both: Stores) -> None:
+    name = both.session
     scopes = [
         ConversationScope(name, "s"),
         ConversationScope(name, "s", tenant="t"),
@@ -94,19 +94,19 @@ def test_scopes_do_not_cross(stores: Stores) -> None:
         ConversationScope(name, "s", tenant="日本"),
     ]
     for number, scope in enumerate(scopes):
-        live = stores.agent(session=scope, agent_id=scope.agent_id)
+        live = both.agent(session=scope, agent_id=scope.agent_id)
         live(f"in scope {number}")
         live._session_manager.flush()
-    plain = stores.agent(session=f"{name}:s")
+    plain = both.agent(session=f"{name}:s")
     plain("plain")
     for number, scope in enumerate(scopes):
-        manager = stores.manager(scope)
+        manager = both.manager(scope)
         assert texts(manager.history()) == [f"in scope {number}", "ok"]
         assert texts(agent(manager, agent_id=scope.agent_id).messages) == [f"in scope {number}", "ok"]
-    stores.manager(scopes[1]).delete_session()
-    left = [number for number, scope in enumerate(scopes) if stores.manager(scope).exists()]
+    both.manager(scopes[1]).delete_session()
+    left = [number for number, scope in enumerate(scopes) if both.manager(scope).exists()]
     assert left == [number for number in range(len(scopes)) if number != 1]
-    assert stores.manager(f"{name}:s").exists()
+    assert both.manager(f"{name}:s").exists()
 
 
 def test_a_record_of_other_ids_is_refused(both: Stores) -> None:

@@ -34,6 +34,7 @@ from tests.unit.session.support import (
     Stores,
     agent,
     assistant,
+    check_restored,
     find,
     quiet,
     same,
@@ -42,35 +43,25 @@ from tests.unit.session.support import (
     user,
 )
 
-
-def check(stores: Stores, live: Agent, **arguments: Any) -> Agent:
-    restored = stores.agent(agent_id=live.agent_id, **arguments)
-    assert same(restored.messages, live.messages)
-    return restored
-
-
 # State
 
 
-def test_agent_state_survives(stores: Stores) -> None:
-    live = stores.agent(state={"kept": [1, {"ん": None}]})
-    live.state.set("basket", ["Akira 1"])
-    live("hello")
-    live.state.set("basket", ["Akira 1", "Akira 2"])
-    live.state.delete("kept")
-    live("more")
-    restored = check(stores, live)
-    assert restored.state.get() == {"basket": ["Akira 1", "Akira 2"]}
-
-
-def test_state_set_by_hooks_of_every_order_is_saved(stores: Stores) -> None:
-    live = stores.agent()
+def test_states_survive_and_the_system_prompt_is_that_of_the_constructor(both: Stores) -> None:
+    live = both.agent(state={"kept": [1, {"ん": None}]}, system_prompt="the old prompt")
     for order in (-100, 0, 100):
         live.hooks.add_callback(
             AfterInvocationEvent, lambda event, order=order: event.agent.state.set(f"at {order}", True), order=order
         )
+    live._model_state["response_id"] = "r-1"
     live("hello")
-    assert check(stores, live).state.get() == {"at -100": True, "at 0": True, "at 100": True}
+    live.state.set("basket", ["Akira 1", "Akira 2"])
+    live.state.delete("kept")
+    live("more")
+    restored = check_restored(both, live, system_prompt="the new prompt")
+    assert restored.state.get() == {"at -100": True, "at 0": True, "at 100": True, "basket": ["Akira 1", "Akira 2"]}
+    assert restored._model_state == {"response_id": "r-1"}
+    restored("again")
+    assert restored.model.requests[-1].system_prompt == "the new prompt"
 
 
 def test_state_changed_between_turns_is_saved_by_flush_and_by_the_next_turn(stores: Stores) -> None:
@@ -78,43 +69,26 @@ def test_state_changed_between_turns_is_saved_by_flush_and_by_the_next_turn(stor
     live("hello")
     live.state.set("between", 1)
     live._session_manager.flush()
-    assert check(stores, live).state.get() == {"between": 1}
+    assert check_restored(stores, live).state.get() == {"between": 1}
     if stores.durable is not None:
         assert stores.only_durable().agent().state.get() == {"between": 1}
     live.state.set("between", 2)
     live("again")
-    assert check(stores, live).state.get() == {"between": 2}
+    assert check_restored(stores, live).state.get() == {"between": 2}
 
 
-def test_model_state_survives(stores: Stores) -> None:
-    live = stores.agent()
-    live._model_state["response_id"] = "r-1"
-    live("hello")
-    assert check(stores, live)._model_state == {"response_id": "r-1"}
-
-
-def test_the_constructors_system_prompt_is_kept(stores: Stores) -> None:
-    live = stores.agent(system_prompt="the old prompt")
-    live("hello")
-    live._session_manager.flush()
-    restored = check(stores, live, system_prompt="the new prompt")
-    assert restored.system_prompt == "the new prompt"
-    restored("again")
-    assert restored.model.requests[-1].system_prompt == "the new prompt"
-
-
-def test_another_conversation_manager_takes_over_with_a_warning(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+def test_another_conversation_manager_takes_over_with_a_warning(both: Stores, caplog: pytest.LogCaptureFixture) -> None:
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
     for number in range(4):
         live(f"question {number}")
     live._session_manager.flush()
     with caplog.at_level(logging.WARNING):
-        restored = check(stores, live, conversation_manager=SummarizingConversationManager())
+        restored = check_restored(both, live, conversation_manager=SummarizingConversationManager())
     assert "another conversation manager takes over" in caplog.text
     restored("on")
-    again = check(stores, restored, conversation_manager=NullConversationManager())
+    again = check_restored(both, restored, conversation_manager=NullConversationManager())
     again("and on")
-    check(stores, again, conversation_manager=NullConversationManager())
+    check_restored(both, again, conversation_manager=NullConversationManager())
     assert len(list(again._session_manager.history())) == 12
 
 
@@ -138,7 +112,7 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     result = live("buy it")
     assert result.stop_reason == "interrupt"
     for _ in range(2):  # restored twice, each time the same
-        restored = check(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find])
+        restored = check_restored(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find])
         assert texts(restored.messages) == ["buy it", "toolUse"]
     if stores.durable is not None:
         live._session_manager.flush()
@@ -150,20 +124,20 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     results = {block["toolResult"]["toolUseId"]: block["toolResult"] for block in restored.messages[2]["content"]}
     assert results["p"]["content"] == [{"text": "paid 7"}]
     assert results["f"]["content"] == [{"text": "found x"}]
-    after = check(stores, restored, tools=[pay, find])
+    after = check_restored(stores, restored, tools=[pay, find])
     assert not after._interrupt_state.activated
     assert texts(stores.manager().history()) == ["buy it", "toolUse", "toolResult", "thank you"]
     after("next")
-    check(stores, after)
+    check_restored(stores, after)
 
 
-def test_interrupt_in_a_hook_and_resume_over_a_restart(stores: Stores) -> None:
+def test_interrupt_in_a_hook_and_resume_over_a_restart(both: Stores) -> None:
     def ask(event: BeforeToolCallEvent) -> None:
         if event.interrupt("may I", reason="it costs") != "yes":
             event.cancel_tool = "no"
 
     def build(script: list[Any]) -> Agent:
-        built = stores.agent(ScriptedModel(script), tools=[find])
+        built = both.agent(ScriptedModel(script), tools=[find])
         built.hooks.add_callback(BeforeToolCallEvent, ask)
         return built
 
@@ -174,7 +148,7 @@ def test_interrupt_in_a_hook_and_resume_over_a_restart(stores: Stores) -> None:
     assert same(restored.messages, live.messages)
     assert restored(answers(result, "yes")).stop_reason == "end_turn"
     assert texts(restored.messages) == ["find it", "toolUse", "toolResult", "there"]
-    check(stores, restored)
+    check_restored(both, restored)
 
 
 def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
@@ -189,13 +163,13 @@ def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
     assert restored(answers(result, "yes")).stop_reason == "end_turn"
 
 
-def test_a_second_interrupt_after_the_first(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("p", "pay", amount=7)], [tool_use("q", "pay", amount=8)]]), tools=[pay])
+def test_a_second_interrupt_after_the_first(both: Stores) -> None:
+    live = both.agent(ScriptedModel([[tool_use("p", "pay", amount=7)], [tool_use("q", "pay", amount=8)]]), tools=[pay])
     first = live("buy it")
-    second = check(stores, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay])
+    second = check_restored(both, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay])
     result = second(answers(first, "yes"))
     assert result.stop_reason == "interrupt"
-    third = check(stores, second, model=ScriptedModel(["done"]), tools=[pay])
+    third = check_restored(both, second, model=ScriptedModel(["done"]), tools=[pay])
     assert third(answers(result, "no")).stop_reason == "end_turn"
     assert texts(third.messages) == ["buy it", "toolUse", "toolResult", "toolUse", "toolResult", "done"]
 
@@ -203,8 +177,8 @@ def test_a_second_interrupt_after_the_first(stores: Stores) -> None:
 # What an invocation can do
 
 
-def test_a_hook_resumes_the_agent(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(["first", "second", "third"]))
+def test_a_hook_resumes_the_agent(both: Stores) -> None:
+    live = both.agent(ScriptedModel(["first", "second", "third"]))
     rounds = iter(["go on", "and on"])
 
     def again(event: AfterInvocationEvent) -> None:
@@ -213,17 +187,17 @@ def test_a_hook_resumes_the_agent(stores: Stores) -> None:
     live.hooks.add_callback(AfterInvocationEvent, again)
     live("start")
     assert texts(live.messages) == ["start", "first", "go on", "second", "and on", "third"]
-    check(stores, live)
+    check_restored(both, live)
     assert texts(live._session_manager.history()) == texts(live.messages)
     assert live._session_manager.stats()["turns"] == 3
 
 
 @pytest.mark.parametrize("stateful", [False, True])
-def test_a_continuation_updates_the_message_it_continues(stores: Stores, stateful: bool) -> None:
+def test_a_continuation_updates_the_message_it_continues(both: Stores, stateful: bool) -> None:
     """Strands merges a continuation into the last message and announces it again under the same id."""
     from strands.agent import _continuation
 
-    live = stores.agent(ScriptedModel(["answer", "more"], stateful=stateful))
+    live = both.agent(ScriptedModel(["answer", "more"], stateful=stateful))
     used: list[bool] = []
 
     def continue_once(event: BeforeModelCallEvent) -> None:
@@ -238,13 +212,13 @@ def test_a_continuation_updates_the_message_it_continues(stores: Stores, statefu
     assert [block["text"] for block in logged[0]["content"]] == ["start", "and this"]
     assert texts(logged) == ["start", "answer", "next", "more"]
     if not stateful:
-        check(stores, live)
+        check_restored(both, live)
     live._session_manager.flush()
-    assert same(list(stores.manager().history()), logged)
+    assert same(list(both.manager().history()), logged)
 
 
-def test_cancelled_before_it_began(stores: Stores) -> None:
-    live = stores.agent()
+def test_cancelled_before_it_began(both: Stores) -> None:
+    live = both.agent()
     live("one")
 
     def deny(event: BeforeInvocationEvent) -> None:
@@ -253,28 +227,28 @@ def test_cancelled_before_it_began(stores: Stores) -> None:
     live.hooks.add_callback(BeforeInvocationEvent, deny)
     live("two")
     assert texts(live.messages) == ["one", "ok", "not allowed"]
-    check(stores, live)
+    check_restored(both, live)
     assert texts(live._session_manager.history()) == ["one", "ok", "not allowed"]
 
 
-def test_cancel_from_a_tool(stores: Stores) -> None:
+def test_cancel_from_a_tool(both: Stores) -> None:
     @tool(context=True)
     def stop(tool_context: ToolContext) -> str:
         """Stop."""
         tool_context.agent.cancel(message="stopped by a tool")
         return "stopping"
 
-    live = stores.agent(ScriptedModel([[tool_use("s", "stop")], "never"]), tools=[stop])
+    live = both.agent(ScriptedModel([[tool_use("s", "stop")], "never"]), tools=[stop])
     assert live("go").stop_reason == "cancelled"
-    check(stores, live, tools=[stop])
+    check_restored(both, live, tools=[stop])
     live("again")
-    check(stores, live, tools=[stop])
+    check_restored(both, live, tools=[stop])
     assert same(list(live._session_manager.history()), live.messages)
 
 
-def test_cancel_signal_in_the_stream(stores: Stores) -> None:
+def test_cancel_signal_in_the_stream(both: Stores) -> None:
     signal = threading.Event()
-    live = stores.agent(ScriptedModel(["a long answer", "short"]))
+    live = both.agent(ScriptedModel(["a long answer", "short"]))
 
     async def run() -> None:
         async with aclosing(live.stream_async("go", cancel_signal=signal)) as events:
@@ -283,14 +257,14 @@ def test_cancel_signal_in_the_stream(stores: Stores) -> None:
                     signal.set()
 
     asyncio.run(run())
-    check(stores, live)
+    check_restored(both, live)
     signal.clear()
     live("again")
-    check(stores, live)
+    check_restored(both, live)
 
 
-def test_an_abandoned_stream(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(["a long answer", "short"]))
+def test_an_abandoned_stream(both: Stores) -> None:
+    live = both.agent(ScriptedModel(["a long answer", "short"]))
 
     async def run() -> None:
         events: AsyncIterator[Any] = live.stream_async("hello")
@@ -303,9 +277,9 @@ def test_an_abandoned_stream(stores: Stores) -> None:
 
     asyncio.run(run())
     live._session_manager.flush()
-    check(stores, live)
+    check_restored(both, live)
     live("still there")
-    check(stores, live)
+    check_restored(both, live)
 
 
 def test_a_save_goes_on_when_its_caller_is_cancelled(both: Stores) -> None:
@@ -348,48 +322,42 @@ class Volume(BaseModel):
     number: int
 
 
-def test_structured_output_model(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira", number=1)], "done"]))
+def test_structured_output_model(both: Stores) -> None:
+    live = both.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira", number=1)], "done"]))
     assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira", number=1)
-    check(stores, live)
+    check_restored(both, live)
     live("again")
-    check(stores, live)
+    check_restored(both, live)
     assert same(list(live._session_manager.history()), live.messages)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_structured_output_leaves_no_trace(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(["hi", '{"title": "Akira", "number": 2}']))
+def test_structured_output_leaves_no_trace(both: Stores) -> None:
+    live = both.agent(ScriptedModel(["hi", '{"title": "Akira", "number": 2}']))
     live("hello")
     assert live.structured_output(Volume, "which").number == 2
-    check(stores, live)
+    check_restored(both, live)
     assert texts(live._session_manager.history()) == ["hello", "hi"]
     live("again")
-    check(stores, live)
+    check_restored(both, live)
 
 
-def test_a_stateful_model_has_an_empty_window_and_a_log(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(stateful=True), tools=[find])
+def test_a_stateful_model_has_an_empty_window_and_a_log(both: Stores) -> None:
+    live = both.agent(ScriptedModel(stateful=True), tools=[find])
     live("one")
-    live([user("two")])
+    prompt = [user("two")]
+    live(prompt)
+    live(prompt)
     live.tool.find(title="x")
     assert live._session_manager.stats()["window_messages"] == len(live.messages)
     live("three")
     live._session_manager.flush()
-    restored = stores.agent(ScriptedModel(stateful=True))
+    restored = both.agent(ScriptedModel(stateful=True))
     assert restored.messages == []
     logged = texts(restored._session_manager.history())
-    assert logged[:4] == ["one", "ok", "two", "ok"]
+    assert logged[:6] == ["one", "ok", "two", "ok", "two", "ok"]
     assert logged[-2:] == ["three", "ok"]
-    assert len(logged) == 10
-
-
-def test_a_stateful_model_is_told_the_same_list_twice(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(stateful=True))
-    prompt = [user("again")]
-    live(prompt)
-    live(prompt)
-    assert texts(live._session_manager.history()) == ["again", "ok"] * 2
+    assert len(logged) == 12
 
 
 # Who may share a session
@@ -401,7 +369,7 @@ def test_the_same_id_twice_is_refused(both: Stores) -> None:
     with pytest.raises(ValueError, match="agent_id 'a' is already used"):
         agent(manager, agent_id="a")
     first("still works")
-    check(both, first)
+    check_restored(both, first)
 
 
 def test_reentrant_invocations_are_refused(both: Stores) -> None:
@@ -499,7 +467,7 @@ async def test_cancelled_prefetches_do_no_harm(both: Stores) -> None:
     assert texts(both.agent().messages) == ["hello", "ok"]
 
 
-def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
+def test_records_carry_what_the_mission_asks_for(both: Stores) -> None:
     """Role, content, intent, tool calls and results, latency, cache hit."""
 
     class Cached(ScriptedModel):
@@ -509,11 +477,11 @@ def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
                     event["metadata"]["usage"]["cacheReadInputTokens"] = 96
                 yield event
 
-    live = stores.agent(Cached([[tool_use("f", "find", title="x")], "there"]), tools=[find])
+    live = both.agent(Cached([[tool_use("f", "find", title="x")], "there"]), tools=[find])
     live._session_manager.set_metadata(active_intent="search")
     live("find it")
     live._session_manager.flush()
-    records = list(stores.manager().records())
+    records = list(both.manager().records())
     assert [record["seq"] for record in records] == sorted({record["seq"] for record in records})
     assert [record["turn"] for record in records] == [1, 1, 1, 1]
     assert [record["intent"] for record in records] == ["search"] * 4
@@ -526,18 +494,15 @@ def test_records_carry_what_the_mission_asks_for(stores: Stores) -> None:
     assert all(record["at"] > 1_700_000_000 for record in records)
 
 
-def test_log_refuses_a_message_that_cannot_be_read_again(stores: Stores) -> None:
-    manager = stores.manager()
+def test_what_cannot_be_logged_or_counted_is_refused(both: Stores) -> None:
+    manager = both.manager()
     with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
         manager.log([user("hello"), {"role": "user", "content": "hello"}], "logged")  # type: ignore[typeddict-item]
     with pytest.raises(ValueError, match=r"^keep must be a whole number of 0 or more, got -1$"):
         manager.log([user("hello")], "logged", keep=-1)
     assert list(manager.history("logged")) == []
-
-
-def test_negative_number_of_last_records_is_refused(stores: Stores) -> None:
     with pytest.raises(ValueError, match=r"^last must be a whole number of 0 or more, got -1$"):
-        list(stores.manager().records(last=-1))
+        list(manager.records(last=-1))
 
 
 def test_history_over_many_segments_and_from_the_middle(stores: Stores) -> None:
@@ -619,7 +584,7 @@ def test_close_and_go_on(stores: Stores) -> None:
     live("one")
     live._session_manager.close()
     live("two")
-    check(stores, live)
+    check_restored(stores, live)
     live._session_manager.close()
     if stores.durable is not None:
         cold = stores.only_durable().agent()
@@ -660,21 +625,16 @@ def test_a_conversation_is_saved_a_second_after_its_first_message(both: Stores) 
     wait_until(lambda: len(both.agent().messages) == 14, "the save a second later")
 
 
-def test_state_objects_are_not_shared_with_the_agent(both: Stores) -> None:
+def test_messages_and_states_are_not_shared_with_the_agent(both: Stores) -> None:
     live = both.agent(state=AgentState({"basket": []}))
     live("one")
+    live.messages[0]["content"][0]["text"] = "edited"
     live.state.get()["basket"].append("not mine")
     live("two")
-    assert check(both, live).state.get() == {"basket": []}
-
-
-def test_messages_are_not_shared_with_the_log(both: Stores) -> None:
-    live = both.agent()
-    live("one")
-    live.messages[0]["content"][0]["text"] = "edited"
-    live("two")
     assert texts(live._session_manager.history()) == ["one", "ok", "two", "ok"]
-    assert texts(check(both, live).messages) == ["edited", "ok", "two", "ok"]
+    restored = check_restored(both, live)
+    assert texts(restored.messages) == ["edited", "ok", "two", "ok"]
+    assert restored.state.get() == {"basket": []}
 
 
 def test_a_result_that_is_no_json_is_saved_as_text(both: Stores) -> None:

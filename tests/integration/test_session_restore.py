@@ -13,18 +13,21 @@ from strands.agent.conversation_manager import NullConversationManager, SlidingW
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import BLOCKS, Stores, agent, assistant, find, same, texts, tool_turns, tool_use, user
-
-
-def check(stores: Stores, live: Agent, **arguments: Any) -> None:
-    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the live one."""
-    restored = stores.agent(agent_id=live.agent_id, **arguments)
-    assert same(restored.messages, live.messages)
-    if stores.hot is not None and stores.durable is not None:
-        live._session_manager.flush()
-        cold = stores.only_durable().agent(agent_id=live.agent_id, **arguments)
-        assert same(cold.messages, live.messages)
-
+from tests.unit.session.support import (
+    BLOCKS,
+    KINDS,
+    Stores,
+    agent,
+    assistant,
+    check_restored,
+    find,
+    open_stores,
+    same,
+    texts,
+    tool_turns,
+    tool_use,
+    user,
+)
 
 EDITS: dict[str, Callable[[Agent], Any]] = {
     "in place": lambda agent: agent.messages[1]["content"].append({"text": "edited"}),
@@ -47,6 +50,19 @@ EDITS: dict[str, Callable[[Agent], Any]] = {
 }
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_turn_is_restored_exactly(kind: str, request: pytest.FixtureRequest) -> None:
+    stores = open_stores(kind, request)
+    live = stores.agent()
+    for number in range(12):
+        live.state.set("count", number)
+        live(f"question {number} and half of an emoji \ud83d")
+        restored = check_restored(stores, live)
+        assert restored.state.get() == live.state.get()
+    assert live._session_manager.stats()["turns"] == 12
+    assert live._session_manager.stats()["unsaved_messages"] == 0
+
+
 @pytest.mark.parametrize("edit", EDITS)
 def test_hand_edits_between_turns(both: Stores, edit: str) -> None:
     live = both.agent()
@@ -54,12 +70,12 @@ def test_hand_edits_between_turns(both: Stores, edit: str) -> None:
         live(f"question {number}")
     EDITS[edit](live)
     live._session_manager.flush()
-    check(both, live)
+    check_restored(both, live)
     live("and now")
-    check(both, live)
+    check_restored(both, live)
     EDITS[edit](live)
     live("and again")
-    check(both, live)
+    check_restored(both, live)
     logged = texts(live._session_manager.history())
     assert logged == [text for n in range(4) for text in (f"question {n}", "ok")] + ["and now", "ok", "and again", "ok"]
 
@@ -82,18 +98,18 @@ def test_hand_edits_inside_a_turn(stores: Stores) -> None:
     live.hooks.add_callback(AfterInvocationEvent, summarize)
     for number in range(9):
         live(f"question {number}")
-        check(stores, live)
+        check_restored(stores, live)
 
 
-def test_edits_by_a_later_hook_of_the_same_message(stores: Stores) -> None:
+def test_edits_by_a_later_hook_of_the_same_message(both: Stores) -> None:
     def mark(event: MessageAddedEvent) -> None:
         event.message["content"].append({"text": "marked"})
 
-    live = stores.agent()
+    live = both.agent()
     live.hooks.add_callback(MessageAddedEvent, mark)
     for number in range(3):
         live(f"question {number}")
-        check(stores, live)
+        check_restored(both, live)
 
 
 def test_every_content_block_comes_back(stores: Stores) -> None:
@@ -108,7 +124,7 @@ def test_every_content_block_comes_back(stores: Stores) -> None:
         assistant("there"),
     ]
     live("and on")
-    check(stores, live)
+    check_restored(stores, live)
     restored = stores.agent()
     kinds = {key for message in restored.messages for block in message["content"] for key in block}
     assert kinds >= {key for block in BLOCKS.values() for key in block}
@@ -118,79 +134,58 @@ def test_a_thousand_messages(both: Stores) -> None:
     messages = [message for n in range(500) for message in (user(f"question {n}"), assistant("ok"))]
     live = both.agent(messages=messages, conversation_manager=NullConversationManager())
     live("the last")
-    check(both, live)
+    check_restored(both, live)
     assert same(list(both.manager().history()), live.messages)
 
 
-def test_seed_messages_get_an_id_and_are_kept(stores: Stores) -> None:
-    live = stores.agent(messages=[user("seed"), assistant("seeded")])
-    live("hello")
-    assert all(message["tracking_id"] for message in live.messages)
-    check(stores, live)
-    assert texts(stores.agent(messages=[user("other seed")]).messages) == ["seed", "seeded", "hello", "ok"]
-    assert texts(live._session_manager.history()) == ["seed", "seeded", "hello", "ok"]
-
-
-def test_seed_messages_are_kept_when_only_metadata_was_there(stores: Stores) -> None:
-    manager = stores.manager()
+def test_seed_messages_get_an_id_and_are_kept_beside_metadata(both: Stores) -> None:
+    manager = both.manager()
     manager.set_metadata(locale="ja")
     live = agent(manager, messages=[user("seed"), assistant("seeded")])
     live("hello")
-    check(stores, live)
-    assert texts(live.messages) == ["seed", "seeded", "hello", "ok"]
-    assert stores.manager().metadata()["locale"] == "ja"
+    assert all(message["tracking_id"] for message in live.messages)
+    restored = check_restored(both, live, messages=[user("other seed")])
+    assert texts(restored.messages) == texts(manager.history()) == ["seed", "seeded", "hello", "ok"]
+    assert both.manager().metadata()["locale"] == "ja"
 
 
-def test_the_same_list_twice_is_two_turns(stores: Stores) -> None:
-    live = stores.agent()
-    prompt = [user("again")]
-    for _ in range(3):
-        live(prompt)
-        check(stores, live)
-    assert texts(live.messages) == ["again", "ok"] * 3
-    assert texts(live._session_manager.history()) == ["again", "ok"] * 3
-    assert live._session_manager.stats()["turns"] == 3
-
-
-def test_the_same_list_twice_after_it_was_evicted(stores: Stores) -> None:
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+@pytest.mark.parametrize("window", [2, 100], ids=["evicted", "kept"])
+def test_the_same_list_three_times_is_three_turns(both: Stores, window: int) -> None:
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=window))
     prompt = [user("again")]
     for _ in range(3):
         live(prompt)
         live("something else")
-        check(stores, live, conversation_manager=SlidingWindowConversationManager(window_size=2))
+        check_restored(both, live, conversation_manager=SlidingWindowConversationManager(window_size=window))
     assert texts(live._session_manager.history()) == ["again", "ok", "something else", "ok"] * 3
+    assert live._session_manager.stats()["turns"] == 6
 
 
-def test_direct_tool_calls_are_saved_with_the_next_event_and_by_flush(stores: Stores) -> None:
-    live = stores.agent(tools=[find])
+def test_direct_tool_calls_are_saved_with_the_next_event_and_by_flush(both: Stores) -> None:
+    live = both.agent(tools=[find])
+    live.tool.find(title="Monster")
+    live._session_manager.close()
+    check_restored(both, live)
     live("hello")
     live.tool.find(title="Akira")
     live._session_manager.flush()
-    check(stores, live)
+    check_restored(both, live)
     live.tool.find(title="Blame")
     live("what was that")
-    check(stores, live)
-    assert len(live.messages) == 12
+    check_restored(both, live)
+    assert len(live.messages) == 16
     assert same(list(live._session_manager.history()), live.messages)
 
 
-def test_direct_tool_call_before_the_first_turn(stores: Stores) -> None:
-    live = stores.agent(tools=[find])
-    live.tool.find(title="Akira")
-    live._session_manager.close()
-    check(stores, live)
-
-
-def test_a_failed_model_call_leaves_what_the_live_one_has(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel(["fine", RuntimeError("the model is down"), "back"]))
+def test_a_failed_model_call_leaves_what_the_live_one_has(both: Stores) -> None:
+    live = both.agent(ScriptedModel(["fine", RuntimeError("the model is down"), "back"]))
     live("one")
     with pytest.raises(RuntimeError, match="the model is down"):
         live("two")
-    check(stores, live)
-    assert texts(stores.agent().messages) == ["one", "ok".replace("ok", "fine"), "two"]
+    check_restored(both, live)
+    assert texts(both.agent().messages) == ["one", "ok".replace("ok", "fine"), "two"]
     live("three")
-    check(stores, live)
+    check_restored(both, live)
     assert texts(live._session_manager.history()) == ["one", "fine", "two", "three", "back"]
 
 
@@ -212,22 +207,22 @@ def test_an_unfinished_turn_is_restored_as_it_was(stores: Stores) -> None:
         ["start", "toolUse", "toolResult", "never"],
     ]
     assert texts(stores.manager().history()) == ["start", "toolUse", "toolResult", "never"]
-    check(stores, live)
+    check_restored(stores, live)
 
 
-def test_a_trailing_tool_call_without_interrupt_is_answered(stores: Stores) -> None:
-    live = stores.agent(messages=[user("use it"), assistant(tool_use("t", "find", title="x"))])
+def test_a_trailing_tool_call_without_interrupt_is_answered(both: Stores) -> None:
+    live = both.agent(messages=[user("use it"), assistant(tool_use("t", "find", title="x"))])
     live._session_manager.flush()
-    restored = stores.agent(tools=[find])
+    restored = both.agent(tools=[find])
     assert texts(restored.messages) == ["use it", "toolUse"]
     restored("go on")  # Strands answers the call before a prompt, with a message that is no part of the conversation
-    check(stores, restored)
-    assert texts(stores.manager().history()) == ["use it", "toolUse", "go on", "ok"]
+    check_restored(both, restored)
+    assert texts(both.manager().history()) == ["use it", "toolUse", "go on", "ok"]
     assert [message["role"] for message in restored.model.requests[-1].messages] == ["user", "assistant"] * 2 + ["user"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["never", "too late"])
-def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, stores: Stores) -> None:
+def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, both: Stores) -> None:
     result = user({"toolResult": {"toolUseId": "t", "status": "success", "content": [{"text": "found"}]}})
     seeds = [
         user("find it"),
@@ -237,14 +232,14 @@ def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, sto
         assistant("b"),
     ]
     log = [*texts(seeds), "one", "ok"]
-    live = stores.agent(messages=seeds)
+    live = both.agent(messages=seeds)
     live("one")
     live._session_manager.flush()
-    restored = stores.agent()
+    restored = both.agent()
     assert texts(restored.messages) == log
     restored("two")
-    check(stores, restored)
-    assert texts(stores.manager().history()) == [*log, "two", "ok"]
+    check_restored(both, restored)
+    assert texts(both.manager().history()) == [*log, "two", "ok"]
     sent = restored.model.requests[-1].messages
     answer = sent[2]["content"][0]["toolResult"]
     assert (answer["toolUseId"], answer["status"]) == ("t", "success" if late else "error")

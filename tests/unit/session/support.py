@@ -151,6 +151,17 @@ def same(one: Any, other: Any) -> bool:
     return dump(one) == dump(other)
 
 
+def check_restored(stores: Stores, live: Agent, **arguments: Any) -> Agent:
+    """Check that new processes restore a conversation as it is, also from the durable tier alone. Return the first agent."""
+    restored = stores.agent(agent_id=live.agent_id, **arguments)
+    assert same(restored.messages, live.messages)
+    if stores.hot is not None and stores.durable is not None:
+        live._session_manager.flush()
+        cold = stores.only_durable().agent(agent_id=live.agent_id, **arguments)
+        assert same(cold.messages, live.messages)
+    return restored
+
+
 def tool_use(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
     """Return a content block that calls a tool."""
     return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
