@@ -36,6 +36,11 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return open_stores(request.param, request)
 
 
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Stores:
+    return open_stores("valkey+sqlite", request)
+
+
 def new_agent(stores: Stores, **arguments: Any) -> Agent:
     arguments.setdefault("conversation_manager", NullConversationManager())
     return stores.agent(ScriptedModel(lambda messages: "ok"), agent_id="a", **arguments)
@@ -151,17 +156,16 @@ def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
     check_valid(live.messages)
 
 
-def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(stores: Stores) -> None:
+def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stores) -> None:
     """A sliding window of ten messages holds the last five turns after sixty agents, with the hot copy and without."""
     for number in range(60):
-        serve(stores, f"turn {number}", conversation_manager=window())
+        serve(both, f"turn {number}", conversation_manager=window())
 
     wanted = [f"turn {number}" for number in range(55, 60)]
-    assert asked(new_agent(stores)) == wanted
-    if stores.durable is not None:
-        new_agent(stores)._session_manager.flush()
-        stores.lose_hot()
-        assert asked(new_agent(stores)) == wanted
+    assert asked(new_agent(both)) == wanted
+    new_agent(both)._session_manager.flush()
+    both.lose_hot()
+    assert asked(new_agent(both)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -172,15 +176,15 @@ def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(stores: St
         pytest.param(90, NullConversationManager, marks=pytest.mark.long),
     ],
 )
-def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(stores: Stores, count: int, manager: Any) -> None:
+def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(both: Stores, count: int, manager: Any) -> None:
     """The request of each later agent is valid; the cut turn is closed in requests, and not in the history."""
-    serve(stores, "first")
-    cut_turn(stores, "cut")
+    serve(both, "first")
+    cut_turn(both, "cut")
     for number in range(count):
-        live = serve(stores, f"turn {number}", conversation_manager=manager())
+        live = serve(both, f"turn {number}", conversation_manager=manager())
         check_valid(live.model.requests[-1].messages)
 
-    live = new_agent(stores, conversation_manager=manager())
+    live = new_agent(both, conversation_manager=manager())
     assert CUT_TEXT not in texts(live.messages)
     live("last")
     check_valid(live.model.requests[-1].messages)
@@ -189,29 +193,16 @@ def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(stores: Stores, 
         assert texts(live.model.requests[-1].messages[:5]) == ["first", "ok", "cut", PLACEHOLDER, "turn 0"]
 
 
-def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(request: pytest.FixtureRequest) -> None:
+def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
     """The hot record has the same size after 200 and after 250 agents; its list of seen turns is cut every 40 turns."""
-    stores = open_stores("valkey+sqlite", request)
     sizes: list[int] = []
     for number in range(250):
-        serve(stores, f"turn {number:03}", conversation_manager=window())
+        serve(both, f"turn {number:03}", conversation_manager=window())
         if number >= 150:
-            fields = stores.client.hgetall(next(stores.client.scan_iter(match=f"smm:*{stores.session}*")))
+            fields = both.client.hgetall(next(both.client.scan_iter(match=f"smm:*{both.session}*")))
             sizes.append(sum(map(len, [*fields, *fields.values()])))
 
     assert max(sizes[50:]) < 1.05 * max(sizes[:50]) < 12_000
-
-
-def test_agents_of_the_facade_built_one_after_another_have_each_turn(tmp_path: Path) -> None:
-    """``MangaMemory.agent`` builds an agent for each of 40 requests: later ones have all turns, also in another process."""
-    durable = f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
-    wanted = [f"turn {number}" for number in range(40)]
-    with MangaMemory.open(durable=durable) as memory:
-        for text in wanted:
-            memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id="s")(text)
-        assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
-    with MangaMemory.open(durable=durable) as memory:
-        assert asked(memory.agent(ScriptedModel(), user_id="u", session_id="s")) == wanted
 
 
 @tool
@@ -298,13 +289,13 @@ def rebuilt(stores: Stores, log: Any, **arguments: Any) -> Agent:
     return live
 
 
-def test_the_log_is_read_once_and_only_to_trim(stores: Stores) -> None:
+def test_the_log_is_read_once_and_only_to_trim(both: Stores) -> None:
     """An agent whose history is within its budget reads nothing; one that trims several times reads once."""
-    live = rebuilt(stores, log := EndOfLog())
+    live = rebuilt(both, log := EndOfLog())
     live("short")
     quiet(live)
     assert log.reads == []
-    live = rebuilt(stores, log)
+    live = rebuilt(both, log)
     for number in range(40):
         live(f"question {number} " + "many words on the weather " * 10)
     quiet(live)
@@ -314,22 +305,22 @@ def test_the_log_is_read_once_and_only_to_trim(stores: Stores) -> None:
     assert len(live.messages) < 40
 
 
-def test_a_log_that_cannot_be_read_fails_no_turn(stores: Stores) -> None:
+def test_a_log_that_cannot_be_read_fails_no_turn(both: Stores) -> None:
     """The history is trimmed without it."""
 
     def fails(most: int) -> list[Any]:
         raise OSError
 
-    live = rebuilt(stores, fails)
+    live = rebuilt(both, fails)
     for number in range(20):
         live(f"question {number} " + "many words on the weather " * 10)
     quiet(live)
     assert len(live.messages) < 30
 
 
-def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(stores: Stores) -> None:
+def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(both: Stores) -> None:
     """An application takes a turn back between two requests: the log still has it, later selections do not."""
-    live = rebuilt(stores, EndOfLog())
+    live = rebuilt(both, EndOfLog())
     for number in range(4):
         live(f"question {number} " + "many words on the weather " * 12)
     live("my secret is 4711")
@@ -339,7 +330,7 @@ def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(st
 
     log = EndOfLog()
     for number in range(20):
-        live = rebuilt(stores, log)
+        live = rebuilt(both, log)
         live(f"later {number} " + "many words on the weather " * (60 if number % 6 == 0 else 2))
         quiet(live)
         assert not any("4711" in text for text in texts(live.messages))

@@ -22,8 +22,6 @@ pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes ar
 
 _ids = itertools.count(1)
 _SESSION = "refused"
-PATIENT = 10.0
-"""Seconds a turn waits for the hot tier where a late answer would be counted as a failure."""
 
 
 @dataclass
@@ -70,19 +68,13 @@ class Shop:
         return key.decode()
 
 
-@pytest.fixture(scope="module")
-def dynamodb() -> Iterator[servers.DynamoDB]:
-    with servers.dynamodb() as server:
-        yield server
-
-
 @pytest.fixture
-def shop(dynamodb: servers.DynamoDB) -> Iterator[Shop]:
+def shop(dynamodb_server: servers.DynamoDB) -> Iterator[Shop]:
     with ExitStack() as stack:
         valkey = stack.enter_context(servers.valkey())
         hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
-        made = Shop(valkey, hot_proxy, durable_proxy, dynamodb, f"refusals_{next(_ids)}", stack)
+        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
+        made = Shop(valkey, hot_proxy, durable_proxy, dynamodb_server, f"refusals_{next(_ids)}", stack)
         made.direct().create_if_missing()
         yield made
 
@@ -360,16 +352,6 @@ def test_one_record_that_is_refused_takes_no_other_session_with_it(shop: Shop) -
     other = TieredSessionManager("another", hot=hot, durable=durable)
     up(other, talk.new_agent(other), itertools.count(), "hot")
     assert manager.stats("librarian")["hot"] == "down"
-
-
-def test_a_script_cache_that_was_emptied_costs_nothing(shop: Shop) -> None:
-    manager = shop.manager(hot=RedisHotStore(shop.valkey.client()), hot_deadline=PATIENT)
-    agent = talk.new_agent(manager)
-    said(agent, 0)
-    shop.admin.script_flush()
-    said(agent, 1)
-    assert manager.stats("librarian")["hot"] == "up"
-    assert manager.stats("librarian")["hot_failures"] == 0
 
 
 class Rotating(redis.CredentialProvider):

@@ -40,18 +40,12 @@ class Both:
 _names = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def dynamodb() -> Iterator[servers.DynamoDB]:
-    with servers.dynamodb() as server:
-        yield server
-
-
 @pytest.fixture
-def both(dynamodb: servers.DynamoDB) -> Iterator[Both]:
+def both(dynamodb_server: servers.DynamoDB) -> Iterator[Both]:
     with ExitStack() as stack:
         valkey = stack.enter_context(servers.valkey())
         hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
+        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
         table = f"faults_{next(_names)}"
         durable_url = f"dynamodb://{table}?region=us-east-1&endpoint=http://127.0.0.1:{durable_proxy.port}"
         open_table(durable_url).create_if_missing()

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -225,18 +224,14 @@ def test_where_there_are_no_memories_nothing_is_missing(url: str, capsys: Any) -
     assert told(capsys, "export", "u1", "--durable", url)["memories"] == []
 
 
-@pytest.fixture
-def empty_dynamodb_server() -> Iterator[servers.DynamoDB]:
-    """A server without the table of memories that other tests make under its usual name."""
-    with servers.dynamodb() as server:
-        yield server
-
-
 def test_forget_user_and_export_never_succeed_where_they_did_not_look(
-    empty_dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
 ) -> None:
     """Tables that have names of their own, as the tables of a deployment do."""
-    durable, users = empty_dynamodb_server.table_url(f"{unique}s"), empty_dynamodb_server.table_url(f"{unique}u")
+    client = dynamodb_server.client()
+    if USER_MEMORY.name in client.list_tables()["TableNames"]:  # made by another test
+        client.delete_table(TableName=USER_MEMORY.name)
+    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
     memory = MangaMemory.open(durable=durable, memories=users)
     memory.user("u1").remember("likes hardcover editions")
     for arguments in (["forget-user", "u1", "--yes"], ["export", "u1"]):
@@ -371,25 +366,6 @@ def test_a_command_loads_its_own_file_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert [name for name in loaded if "cli.commands" in name] == ["strands_manga_memory.cli.commands.planning"]
 
 
-@pytest.mark.parametrize("command", ["", "doctor", "inspect", "import", "cost", "ttl-advice", "bench"])
-def test_every_command_has_help(command: str, capsys: Any) -> None:
-    assert run([*command.split(), "--help"]) == 0
-    assert "Usage: strands-manga-memory" in capsys.readouterr().out
-
-
-def test_completion_is_offered(capsys: Any) -> None:
-    assert run(["--help"]) == 0
-    assert "--install-completion" in capsys.readouterr().out
-
-
-def test_without_the_extra_it_says_what_to_install() -> None:
-    program = "import sys; sys.modules['typer'] = None\nimport strands_manga_memory.cli as cli\ncli.main()\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "pip install 'strands-manga-memory[cli]'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_users_and_their_sessions_are_listed(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held(url, user="u1", session="s1", turns=2)
     held(url, user="u1", session="s2", turns=1)
@@ -517,6 +493,21 @@ def test_without_its_extra_it_says_its_version_and_what_to_install(capsys: Any, 
     assert "pip install 'strands-manga-memory[cli]'" in printed
 
 
+def test_the_command_line_needs_its_extra_and_no_strands() -> None:
+    """Help, version and a wrong command import neither Strands nor a driver; without typer the extra is named."""
+    code = (
+        "import sys\nfrom strands_manga_memory.cli.app import run\n"
+        "for argument in ('--version', '--help', 'no-such-command'):\n    run([argument])\n"
+        "assert not {'strands', 'boto3', 'redis'} & sys.modules.keys()\n"
+        "for name in [name for name in sys.modules if 'strands_manga_memory' in name]:\n    del sys.modules[name]\n"
+        "sys.modules['typer'] = None\nimport strands_manga_memory.cli as cli\ncli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'strands-manga-memory[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_few_gaps_make_no_advice(url: str, capsys: Any) -> None:
     held(url, turns=4)
     assert run(["ttl-advice", "--durable", url]) == 0
@@ -532,15 +523,7 @@ def test_the_list_of_commands_is_not_cut(capsys: Any, monkeypatch: pytest.Monkey
     listed = printed.partition("Commands:")[2]
     assert "..." not in listed
     assert "sessions" in listed
+    assert "Usage: strands-manga-memory" in printed
+    assert "--install-completion" in printed
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"strands-manga-memory {__version__}\n"
-
-
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["no-such-command"]])
-def test_the_list_of_commands_imports_no_strands(arguments: list[str]) -> None:
-    code = (
-        "import sys\nfrom strands_manga_memory.cli.app import run\n"
-        f"run({arguments!r})\nprint([name for name in sys.modules if name in ('strands', 'boto3', 'redis')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -52,7 +52,7 @@ async def stuck() -> str:
 
 
 @tool
-async def stubborn(seconds: float = 1.5) -> str:
+async def stubborn(seconds: float = 0.6) -> str:
     """Ignores its cancellation."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -87,14 +87,6 @@ def test_sick_and_healthy_tools_in_parallel(client: MCPClient) -> None:
     assert (results["ok"].text, results["add"].text) == ("ok 2", "3")
     assert "hunter2" not in results["broken"].text
     assert "disk full" in results["broken"].text
-
-
-def test_direct_calls_are_guarded_too(client: MCPClient) -> None:
-    agent = agent_of(GuardedMCPTools(client, policy(failures=1)))
-    assert agent.tool.ok(n=4)["content"] == [{"text": "ok 4"}]
-    assert Answer(agent.tool.boom()).code == "tool_error"
-    assert Answer(agent.tool.boom()).code == "circuit_open"
-    assert Answer(agent.tool.ok(n="x")).code == "invalid_arguments"
 
 
 def test_a_cancelled_agent_counts_against_nobody(client: MCPClient) -> None:

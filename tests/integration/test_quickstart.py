@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -69,31 +68,6 @@ def call(client: MCPClient, tool: str, **arguments: Any) -> Any:
 
 
 # --- the dialogue ----------------------------------------------------------------------------------------------------
-
-
-def test_dialogue_is_long_bilingual_and_true_to_the_catalogue(shop: SimpleNamespace) -> None:
-    turns = shop.dialogue.TURNS
-    texts = [text for turn in turns for text in (turn.user, turn.answer)]
-    assert len(turns) == 40
-    assert len({turn.user for turn in turns}) == 40
-    japanese = [turn for turn in turns if re.search("[ぁ-ん]", turn.user)]
-    assert 15 <= len(japanese) <= 30
-    titles = {manga.title_en for manga in shop.catalogue.CATALOGUE}
-    quoted = {title for text in texts for title in re.findall(r"'([A-Z][^'.,]{8,})'", text)}
-    assert quoted
-    assert quoted <= titles
-    for order_id in {name for text in texts for name in re.findall(r"ORD-\d+", text)}:
-        assert shop.catalogue.order(order_id)
-
-
-def test_dialogue_needs_trimming_and_has_one_huge_tool_result(shop: SimpleNamespace) -> None:
-    counter = shop.checks.TokenCounter()
-    assert counter.unit == "tokens (cl100k)"
-    texts = [user(turn.user + turn.answer) for turn in shop.dialogue.TURNS]
-    assert counter.count(texts) > 5_000  # without any tool result
-    huge = json.dumps(shop.catalogue.volumes("B07X2201"), ensure_ascii=False)
-    assert 7_000 < len(huge) < 9_000
-    assert any(c.arguments.get("asin") == "B07X2201" and c.tool == "list_volumes" for c in _all_calls(shop.dialogue))
 
 
 def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespace) -> None:

@@ -11,8 +11,7 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import TieredSessionManager
-from strands_manga_memory.exceptions import ConflictError
-from strands_manga_memory.testing import FaultyTable, ScriptedModel
+from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.wire import PATIENT, Stage, requests, staged
 
 pytestmark = pytest.mark.xdist_group("wire")  # its servers are started once
@@ -71,18 +70,6 @@ def logged(stage: Stage, session: str, **stores: Any) -> list[str]:
     return [block["text"] for message in history if message["role"] == "user" for block in message["content"]]
 
 
-@pytest.mark.parametrize("count", [1, 8, 50])
-def test_durable_requests_a_turn_do_not_grow_with_live_agents(stage: Stage, unique: str, count: int) -> None:
-    agents = live_agents(stage, unique, count)
-    said = take_turns(stage, agents, max(1, 20 // count), name="first")
-    stage.clear()
-    counted = take_turns(stage, agents, max(2, 60 // count))
-    assert len(requests(stage.durable_wire.log)) / len(counted) <= MOST_REQUESTS
-    for agent in agents:
-        agent._session_manager.flush()  # type: ignore[union-attr]
-    assert sorted(logged(stage, unique, hot=None)) == sorted([*said, *counted])
-
-
 def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: str) -> None:
     """Turns of eight agents at the same time collide in the hot tier; their flushes put no turn twice."""
     agents = live_agents(stage, unique, 8)
@@ -100,22 +87,3 @@ def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: st
     for agent in agents:
         agent._session_manager.flush()  # type: ignore[union-attr]
     assert sorted(logged(stage, unique, hot=None)) == sorted([*said, *counted])
-
-
-@pytest.mark.parametrize("count", [2, 3, 7])
-def test_other_agents_flush_the_turns_of_a_writer_that_dies_before_its_flush(stage: Stage, unique: str, count: int) -> None:
-    """The process whose turn starts a flush is lost before it asks the durable tier; the next flush stores its turns."""
-    agents = live_agents(stage, unique, count)
-    table = FaultyTable(stage.durable)
-    [dying] = live_agents(stage, unique, 1, durable=table)
-    said = take_turns(stage, agents, 1, name="first")
-    while len(said) % 5 != 4:
-        said += take_turns(stage, agents[:1], 1, name=f"turn {len(said)}")
-    table.down = True
-    said.append("last words")
-    dying(said[-1])  # the fifth turn, with which a flush begins
-    conversation = dying._session_manager._conversations["A", "librarian"]  # type: ignore[union-attr]
-    conversation.saver.error = ConflictError("this process is gone")
-    assert "last words" not in logged(stage, unique, hot=None)
-    said += take_turns(stage, agents[:1], 5, name="later")
-    assert sorted(logged(stage, unique, hot=None)) == sorted(said)
