@@ -25,7 +25,7 @@ from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import message_text
 from tests.benchmarks import progress
-from tests.unit.language.shop_talk import ACTS
+from tests.lines import rows
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -54,15 +54,16 @@ Row = tuple[str, frozenset[str]]
 def run() -> dict[str, float]:
     """Return precision, recall and F1 of each act."""
     if KIT is None:
-        return _score_acts("shop_talk", [(str(dialogue_act(text, role)), frozenset({act})) for role, text, act in ACTS])
+        shop_talk = rows("shop_acts")
+        return _score_acts("shop_talk", [(str(dialogue_act(text, role)), frozenset({act})) for role, text, act in shop_talk])
     global BUDGETS
     BUDGETS = _KIT_BUDGETS
     sys.path.insert(0, str(KIT))
     values: dict[str, float] = {}
     for name in progress(_SETS, "acts in recorded dialogues"):
         values |= _score_dialogues(name, list(_acts_of_dialogues(name)))
-    for name, rows in _acts_of_single_messages(KIT / "data" / "acts.jsonl.gz").items():
-        values |= _score_acts(f"single_{name}", rows)
+    for name, judged in _acts_of_single_messages(KIT / "data" / "acts.jsonl.gz").items():
+        values |= _score_acts(f"single_{name}", judged)
     return values
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from strands_manga_memory.conversation import ArchivedMessage, HistoryRecall
 from tests.benchmarks import progress, text
 from tests.benchmarks.sentences import prose
-from tests.unit.language.shop_talk import PARAPHRASES
+from tests.lines import rows
 
 RATIOS = {"question_over_its_search": "<= 1.3", "question_over_its_search_at_2000": "<= 1.3"}
 BUDGETS = {
@@ -122,7 +122,8 @@ def _bytes(messages: list[ArchivedMessage]) -> float:
 
 
 def _paraphrases() -> float:
+    paraphrases = rows("paraphrases")
     recall = HistoryRecall()
-    recall.archive.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(PARAPHRASES))
-    found = sum(answer in [hit.message.text for hit in recall.archive.search(question, 3)] for question, answer in PARAPHRASES)
-    return found / len(PARAPHRASES)
+    recall.archive.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(paraphrases))
+    found = sum(answer in [hit.message.text for hit in recall.archive.search(question, 3)] for question, answer in paraphrases)
+    return found / len(paraphrases)

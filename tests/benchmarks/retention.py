@@ -21,7 +21,7 @@ from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedC
 from strands_manga_memory.messages import content_fingerprint
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
-from tests.unit.language.shop_talk import ACTS, PARAPHRASES
+from tests.lines import rows
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -166,19 +166,20 @@ def _shop_talk() -> dict[str, float]:
         plugins=[HistoryRecall(1_024)],
         callback_handler=None,
     )
-    preferences = [text for role, text, act in ACTS if act == "preference" and role == "user"]
-    for text in (*preferences, *(answer for _, answer in PARAPHRASES)):
+    paraphrases = rows("paraphrases")
+    preferences = [text for role, text, act in rows("shop_acts") if act == "preference" and role == "user"]
+    for text in (*preferences, *(answer for _, answer in paraphrases)):
         talker(text)
     for number in progress(range(_FILLER), "small talk"):
         talker(f"今日は天気がいいですね、散歩に行った話を続けます。その{number}番目の道は静かでした。")
     shown = json.dumps(talker.messages, ensure_ascii=False)
     found = 0
-    for question, answer in PARAPHRASES:
+    for question, answer in paraphrases:
         talker(question)
         found += answer in json.dumps(model.requests[-1].messages, ensure_ascii=False)
     count = default_counter().count
     return {
         "preferences_kept": sum(text in shown for text in preferences) / len(preferences),
-        "answers_in_view": found / len(PARAPHRASES),
+        "answers_in_view": found / len(paraphrases),
         "largest_request_in_tokens": max(sum(map(count, request.messages)) for request in model.requests[-50:]),
     }

@@ -42,7 +42,7 @@ from strands_manga_memory.state import recorder
 from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
-from tests.unit.language.entity_lines import LINES
+from tests.lines import rows
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -264,9 +264,9 @@ def _three_goals() -> dict[str, float]:
 
 def _entities() -> dict[str, float]:
     right = found = wanted = 0
-    for line, gold in LINES:
+    for line, gold in rows("entities"):
         entities = Counter((entity.type, entity.value) for entity in SHOP.find(line))
-        right += sum((entities & Counter(gold)).values())
+        right += sum((entities & Counter(map(tuple, gold))).values())
         found += sum(entities.values())
         wanted += len(gold)
     return {"entity_precision": right / found, "entity_recall": right / wanted}

@@ -8,8 +8,9 @@ from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.language import DialogueAct, dialogue_act
 from strands_manga_memory.language.dialogue_acts import statements
 from strands_manga_memory.language.preferences import collect_preferences
-from tests.unit.language.self_lines import KEPT, NOT_KEPT
+from tests.lines import rows
 
+KEPT, NOT_KEPT = rows("about_oneself"), rows("questions_about_oneself")
 TOLD = (DialogueAct.PREFERENCE, DialogueAct.FACT)
 
 

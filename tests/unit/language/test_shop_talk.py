@@ -10,8 +10,9 @@ from strands_manga_memory.conversation import ArchivedMessage, MessageArchive
 from strands_manga_memory.language import dialogue_act
 from strands_manga_memory.language.search import query_terms, search_terms
 from strands_manga_memory.language.text_features import text_features
-from tests.unit.language.shop_talk import ACTS, PARAPHRASES
+from tests.lines import rows
 
+ACTS, PARAPHRASES = rows("shop_acts"), rows("paraphrases")
 CLASSES = {"farewell": "greeting", "unmatched": "other", "constraint": "other", "decision": "other"}
 
 

@@ -1,4 +1,9 @@
-"""Precision and recall of the preferences that rules find in dialogues."""
+"""Precision and recall of the preferences that rules find in dialogues.
+
+The dialogues are about gifts, occasions, other people, changes of mind and facts. Each row has the messages of the user, the
+stated preferences, and further preferences that are no errors. A preference is (slots, text): one of the slots, separated by
+``|``, has a value that contains the text. Without slots any slot may have it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ import unicodedata
 import pytest
 
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences, split_values
-from tests.unit.language.stated_dialogues import ENGLISH, JAPANESE, Dialogue
+from tests.lines import rows
 
+Dialogue = tuple[list[str], list[tuple[str, str]], list[tuple[str, str]]]
 _LISTS = ("genre", "author", "format", "likes", "dislikes")
 
 
@@ -30,8 +36,9 @@ def _judge(dialogue: Dialogue) -> tuple[int, list[tuple[str, str]], list[tuple[s
     return len(stated) - len(missed), wrong, missed
 
 
-@pytest.mark.parametrize("dialogues", [ENGLISH, JAPANESE], ids=["English", "Japanese"])
-def test_rules_find_what_users_state_about_themselves_alone(dialogues: list[Dialogue]) -> None:
+@pytest.mark.parametrize("language", ["english", "japanese"])
+def test_rules_find_what_users_state_about_themselves_alone(language: str) -> None:
+    dialogues = rows(f"dialogues_{language}")
     judged = [(dialogue[0], *_judge(dialogue)) for dialogue in dialogues]
     found = sum(each[1] for each in judged)
     wrong = [(messages, values) for messages, _, values, _ in judged if values]

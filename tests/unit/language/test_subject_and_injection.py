@@ -11,7 +11,7 @@ from strands_manga_memory.language import SHOP, EntityTypes, named
 from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.messages import injected_count
 from strands_manga_memory.messages.injection import escape_line, render_section, with_section, with_system_text
-from tests.unit.language.entity_lines import LINES
+from tests.lines import rows
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_what_stays_with_the_subject_is_no_change(text: str) -> None:
     assert not changes_subject(text)
 
 
-@pytest.mark.parametrize(("text", "entities"), LINES)
-def test_entities_of_shop_talk(text: str, entities: tuple[tuple[str, str], ...]) -> None:
-    assert [(entity.type, entity.value) for entity in SHOP.find(text)] == list(entities)
+@pytest.mark.parametrize(("text", "entities"), rows("entities"))
+def test_entities_of_shop_talk(text: str, entities: list[list[str]]) -> None:
+    assert [[entity.type, entity.value] for entity in SHOP.find(text)] == entities
 
 
 def test_known_names_are_entities_in_every_spelling() -> None:

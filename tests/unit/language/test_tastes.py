@@ -12,19 +12,18 @@ from strands_manga_memory.language.preferences import (
     slot_for_key,
 )
 from strands_manga_memory.memory import Preference
-from tests.unit.language.preference_lines import HEARD, NOT_HEARD
-from tests.unit.language.taste_talk import NOT_TOLD, TOLD
+from tests.lines import rows
 
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
-    lines = [line for line in HEARD if line[0].isascii() == (script == "English")]
+    lines = [line for line in rows("preferences") if line[0].isascii() == (script == "English")]
     missed = [
         line
         for line in lines
-        if line[1:] not in [(each.slot, each.value, each.liked) for each in extract_preferences([line[0]])]
+        if line[1:] not in [[each.slot, each.value, each.liked] for each in extract_preferences([line[0]])]
     ]
-    others = [line for line in NOT_HEARD if line.isascii() == (script == "English")]
+    others = [line for line in rows("no_preferences") if line.isascii() == (script == "English")]
     wrong = {line: heard for line in others if (heard := extract_preferences([line]))}
     found = len(lines) - len(missed)
     assert found / len(lines) >= 0.9, missed
@@ -45,9 +44,9 @@ def _is_heard(line: str, named: str, liked: bool | None) -> bool:
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: str) -> None:
-    lines = [line for line in TOLD if line[0].isascii() == (script == "English")]
+    lines = [line for line in rows("tastes") if line[0].isascii() == (script == "English")]
     missed = [line[0] for line in lines if not _is_heard(*line)]
-    others = [line for line in NOT_TOLD if line.isascii() == (script == "English")]
+    others = [line for line in rows("no_tastes") if line.isascii() == (script == "English")]
     wrong = {line: heard for line in others if (heard := extract_preferences([line]))}
     assert len(lines) >= 90
     assert len(missed) <= 0.1 * len(lines), missed

@@ -10,8 +10,7 @@ import pytest
 from strands_manga_memory import AesGcmCipher, PiiPolicy
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.memory import PiiRule
-from tests.unit.memory import personal_lines
-from tests.unit.memory.personal_lines import PERSONAL
+from tests.lines import rows
 from tests.unit.memory.pii_lines import HARMLESS, lines
 
 
@@ -95,12 +94,13 @@ def test_bad_settings_are_refused() -> None:
 def test_recall_and_precision_of_the_further_kinds() -> None:
     """All thirteen kinds, in unusual forms too, and no line of a shop that holds none of them."""
     policy = PiiPolicy()
-    secrets = [(policy.applied(line), secret) for line, every in PERSONAL for secret in every]
+    secrets = [(policy.applied(line), secret) for line, every in rows("personal_data") for secret in every]
     missed = [(cleaned, secret) for cleaned, secret in secrets if secret in cleaned]
     assert len(secrets) >= 190
     assert len(missed) <= 0.02 * len(secrets), missed
-    assert len(personal_lines.HARMLESS) >= 200
-    assert [(line, cleaned) for line in personal_lines.HARMLESS if (cleaned := policy.applied(line)) != line] == []
+    harmless = rows("no_personal_data")
+    assert len(harmless) >= 200
+    assert [(line, cleaned) for line in harmless if (cleaned := policy.applied(line)) != line] == []
 
 
 def test_order_numbers_are_no_cards() -> None:
