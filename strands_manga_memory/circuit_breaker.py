@@ -183,6 +183,9 @@ class CircuitBreaker:
         A success closes the breaker. A failure is ignored while the breaker is open and its waiting time is not over.
         """
         with self._lock:
+            if succeeded and self._state is _CLOSED:
+                self._failures = 0
+                return
             event = None
             if self._state is _OPEN and self._remaining(self._clock()) <= 0:
                 self._change(_HALF_OPEN, "probe")
@@ -191,11 +194,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
+        """Count a failure, or a success while the breaker is open or half-open."""
         if succeeded:
-            if self._state is not _CLOSED:
-                return self._change(_CLOSED, "probe_succeeded")
-            self._failures = 0
-            return None
+            return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
         if self._state is _HALF_OPEN:
             return self._trip("probe_failed")

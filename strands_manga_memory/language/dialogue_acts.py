@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
-from strands_manga_memory.language.packs import Rule, any_language, load_packs
+from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 
@@ -39,11 +39,10 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 """Acts of greetings, thanks and farewells. Such messages are not stored as memories, searched for or quoted."""
 
 
-_ROLES = ("user", "assistant")
-_RULES = [pack.rules("acts") for pack in (EN, JA)]
-_ENGLISH_RULES, _JAPANESE_RULES = (
-    {role: tuple(rule for rule in rules if rule.role == role) for role in _ROLES} for rules in _RULES
-)
+_RULES = (*JA.rules("acts"), *EN.rules("acts"))
+_RULES_OF_ROLE = {role: tuple(rule for rule in _RULES if rule.role == role) for role in ("user", "assistant")}
+"""Rules of dialogue acts in order of priority, keyed by the role of the message's author."""
+_JAPANESE_CUES = frozenset(cue for rule in JA.rules("acts") for cue in rule.cues)
 _CUE = re.compile(r"[a-z']+")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -66,7 +65,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
         The dialogue act, or ``DialogueAct.UNMATCHED`` if no rule matches.
     """
     text = plain(text)
-    return _small_talk(text, role) or _act_by_rule(text, role) or DialogueAct.UNMATCHED
+    return small_talk_act(text, role) or _act_by_rule(text, role) or DialogueAct.UNMATCHED
 
 
 def plain(text: str) -> str:
@@ -83,24 +82,17 @@ def plain(text: str) -> str:
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
-    for rule in _candidates(text, role):
-        if rule.pattern.search(text) is None:
+    """Return the dialogue act of the first rule that matches a text. Only rules with a cue in the text are tried."""
+    cues = set(_CUE.findall(text))  # an English cue is a whole word, a Japanese cue may be a part of a word
+    if not text.isascii():
+        cues.update(filter(text.__contains__, _JAPANESE_CUES))
+    for rule in _RULES_OF_ROLE.get(role, ()):
+        if cues.isdisjoint(rule.cues) or rule.pattern.search(text) is None:
             continue
         act = DialogueAct(rule.key)
         if role != "user" or act not in _STATING or rule.pattern.search(statements(text)):
             return act
     return None
-
-
-def _candidates(text: str, role: str) -> Iterator[Rule]:
-    """Yield the rules of dialogue acts that may match a text: the rules with a cue word that the text contains.
-
-    Japanese rules come before English rules. The rules of each language are in the order of their language pack.
-    """
-    if not text.isascii():
-        yield from (rule for rule in _JAPANESE_RULES.get(role, ()) if any(cue in text for cue in rule.cues))
-    words = set(_CUE.findall(text))
-    yield from (rule for rule in _ENGLISH_RULES.get(role, ()) if not words.isdisjoint(rule.cues))
 
 
 # Small talk: messages of set phrases and nearly nothing else.
@@ -120,11 +112,7 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of a message if it is small talk, such as a greeting. None for any other message."""
-    return _small_talk(plain(text), role)
-
-
-def _small_talk(text: str, role: str) -> DialogueAct | None:
+    """Return the dialogue act of a text, normalized by ``plain``, if it is small talk, such as a greeting. Otherwise None."""
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
@@ -140,7 +128,7 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
     if not 0 < len(words) <= _MOST_WORDS:
         return None
     others = [word for word in words if word not in _SMALL_TALK]
-    if len(others) > 2 or any(not word.isalpha() for word in others):
+    if len(others) > 2 or not all(map(str.isalpha, others)):
         return None
     if (role == "user" and _ANSWERS_QUESTION.match(text)) or ("?" in text and not EN.small_talk.asks_how.search(text)):
         return None
@@ -228,7 +216,7 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
 _TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for rules in _RULES for rule in rules if rule.revokes_instruction)
+_REVOCATIONS = tuple(rule.pattern for rule in _RULES if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:

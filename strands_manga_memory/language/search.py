@@ -69,14 +69,17 @@ def long_numbers(text: str) -> set[str]:
 
 def query_terms(text: str) -> list[str]:
     """Return the distinct search terms of a question, including those of Japanese synonyms of its words."""
-    found = dict.fromkeys(search_terms(text))
-    plain = unicodedata.normalize("NFKC", text[:_READ])
-    if not plain.isascii():
-        for group in _SYNONYMS:
-            if any(word in plain for word in group):
-                for word in group:
-                    found.update(dict.fromkeys(_pairs(word)))
-    return list(found)
+    found = search_terms(text)
+    for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
+        found += _pairs(word)
+    return list(dict.fromkeys(found))
+
+
+def _synonyms(text: str) -> list[str]:
+    """Return the Japanese words that mean the same as a word in a text, together with this word."""
+    if text.isascii():
+        return []
+    return [word for group in _SYNONYMS if any(map(text.__contains__, group)) for word in group]
 
 
 def content_terms(question: str) -> frozenset[str]:
@@ -97,9 +100,8 @@ def content_terms(question: str) -> frozenset[str]:
 
 def _evidence_of_question(question: str) -> set[str]:
     found = set(evidence_terms(question))
-    for group in _SYNONYMS:
-        if any(word in question for word in group):
-            found |= {term for word in group for term in evidence_terms(word) if len(term) > 1}
+    for word in _synonyms(question):
+        found.update(term for term in evidence_terms(word) if len(term) > 1)
     return {term for term in found if not _GRAMMAR.search(term)}
 
 

@@ -25,7 +25,7 @@ from strands.types.tools import ToolResult
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.deadline import END, DeadlineError, DeadlineReader
-from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act, small_talk_act
+from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act
 from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
@@ -225,7 +225,7 @@ def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
     """
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
-        act = small_talk_act(text, "user")
+        act = dialogue_act(text, "user")
     if act is DialogueAct.FAREWELL or (act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)):
         return Phase.FAREWELL
     has_left = dialogue.phase is Phase.FAREWELL
