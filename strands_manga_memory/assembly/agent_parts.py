@@ -16,7 +16,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import of_kind, with_method
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError, unknown_setting
-from strands_manga_memory.attachments import attachments
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import Refresh

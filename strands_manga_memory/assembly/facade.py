@@ -28,7 +28,7 @@ from strands_manga_memory.assembly.process_stores import MemoryStats, close_memo
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.forks import members_of
+from strands_manga_memory.lifecycle import members_of
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import HistoryPage, SessionSweeper, TieredSessionManager, TtlPolicy

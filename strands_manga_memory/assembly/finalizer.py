@@ -20,10 +20,10 @@ from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.session_sweeper import EndedConversation
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore
-from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import USER_MEMORY, Table
+from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.telemetry import HANDOFF, measured
 
 logger = logging.getLogger(__name__)

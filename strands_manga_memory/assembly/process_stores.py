@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
-from strands_manga_memory.stores.opened import hot_store_of, table_of
-from strands_manga_memory.stores.urls import users_table_url, without_password
+from strands_manga_memory.stores.urls import hot_store_of, table_of, users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import OperationStats
 

@@ -13,7 +13,7 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 
 Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
 Durable = Annotated[

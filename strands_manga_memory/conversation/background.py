@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from strands_manga_memory.forks import at_fork
+from strands_manga_memory.lifecycle import at_fork
 
 _T = TypeVar("_T")
 

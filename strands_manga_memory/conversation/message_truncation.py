@@ -28,7 +28,7 @@ from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
 from strands_manga_memory.messages.message_parts import media_kind
 from strands_manga_memory.messages.provider_format import media_note
-from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.stores.codec import as_json
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent

@@ -37,9 +37,8 @@ from strands_manga_memory.messages.message_parts import MEDIA
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import head_and_tail
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher
-from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.stores.cipher import AesGcmCipher
+from strands_manga_memory.stores.codec import Codec, as_json
 
 if TYPE_CHECKING:
     from strands_manga_memory.stores import HotStore

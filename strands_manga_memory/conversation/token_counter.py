@@ -14,7 +14,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import with_method
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages.texts import estimate_tokens
-from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.stores.codec import as_json
 
 if TYPE_CHECKING:
     import tiktoken

@@ -15,9 +15,9 @@ from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.attachments import attachments
 from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
 from strands_manga_memory.deadline import END, DeadlineError, Pump
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,

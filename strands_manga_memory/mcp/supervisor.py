@@ -18,7 +18,7 @@ from typing import Any
 
 from strands.tools.mcp import MCPClient
 
-from strands_manga_memory.attachments import attachments
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.client import restart
 
 logger = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.scope import encoded_id
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 

@@ -44,7 +44,7 @@ from strands_manga_memory.memory.records import (
     summary_id,
     type_range,
 )
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
 SALT = f"{INTERNAL}salt"

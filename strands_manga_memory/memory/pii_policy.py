@@ -11,8 +11,7 @@ from typing import Any
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action, PiiRule, replace_personal_data
 from strands_manga_memory.memory.records import MemoryRecord
-from strands_manga_memory.stores.encoding.codec import Cipher, dump, load
-from strands_manga_memory.stores.encoding.values import is_nested_deeper
+from strands_manga_memory.stores.codec import Cipher, dump, is_nested_deeper, load
 
 _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from strands_manga_memory.arguments import seconds, with_method
-from strands_manga_memory.forks import renew_in_child
+from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Table
 

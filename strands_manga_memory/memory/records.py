@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
-from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
-from strands_manga_memory.stores.encoding.values import is_json
+from strands_manga_memory.stores.codec import Codec, dump, is_json, trusted
 from strands_manga_memory.stores.table import Item
 
 _Value = TypeVar("_Value")

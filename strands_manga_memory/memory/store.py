@@ -38,7 +38,7 @@ from strands_manga_memory.memory.records import (
     question_id,
 )
 from strands_manga_memory.scope import checked_id, encoded_id
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.writer import shared_writer

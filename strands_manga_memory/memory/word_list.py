@@ -14,7 +14,7 @@ from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.memory.memory_search import texts_of
 from strands_manga_memory.memory.partition import MOST_PREFERENCES, PartitionContent, UserPartition, not_erased_since, unchanged
 from strands_manga_memory.memory.records import CHANGES, DAY, INTERNAL, MemoryRecord, MemoryType, parts_of, place_of
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import Write
 
 logger = logging.getLogger(__name__)

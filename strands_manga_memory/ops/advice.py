@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from strands_manga_memory.telemetry.histogram import LogHistogram
+from strands_manga_memory.telemetry.recording import LogHistogram
 
 LEAST_GAPS = 100
 

@@ -19,7 +19,7 @@ from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.store_checks import Finding, check_durable, check_hot, not_opened, ok, problem, warning
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers, durable_tier
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
 

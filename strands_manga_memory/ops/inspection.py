@@ -22,7 +22,7 @@ from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.tiers import Place, Tiers, members
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from strands_manga_memory.stores.aws.dynamodb_values import table_definition
+from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")

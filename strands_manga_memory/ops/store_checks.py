@@ -17,12 +17,11 @@ from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.ops.provisioning import SESSION_ACTIONS, redis_acl
-from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.aws.dynamodb_requests import translated
-from strands_manga_memory.stores.aws.dynamodb_values import table_definition
-from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
+from strands_manga_memory.stores.dynamodb import DynamoDBTable
+from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
 from strands_manga_memory.stores.hot import HotStore, HotWrite
-from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+from strands_manga_memory.stores.redis_hot_store import RedisHotStore
+from strands_manga_memory.stores.sqlite import SQLiteTable
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 

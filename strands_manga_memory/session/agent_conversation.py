@@ -15,7 +15,7 @@ from strands.agent.conversation_manager.compression.pin_message import is_pinned
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
-from strands_manga_memory.forks import renew_in_child
+from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_snapshot import (
     META,
@@ -33,8 +33,8 @@ from strands_manga_memory.session.protocol.conversation import is_nothing
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
 from strands_manga_memory.session.session_log import LogEntry, LogPosition
 from strands_manga_memory.session.tiers import Place, Tiers, connect
-from strands_manga_memory.stores.encoding.codec import dump, load, trusted
-from strands_manga_memory.stores.health import TierHealth, cause_of
+from strands_manga_memory.stores.codec import dump, load, trusted
+from strands_manga_memory.stores.writer import TierHealth, cause_of
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
 
 logger = logging.getLogger(__name__)

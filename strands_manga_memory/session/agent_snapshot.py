@@ -12,7 +12,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.record import Slot, TurnKey
-from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load
 
 UNREADABLE_TEXT = "[message could not be read]"
 """Text of the placeholder for a message that cannot be read."""

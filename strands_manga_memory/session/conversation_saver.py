@@ -20,7 +20,7 @@ from strands_manga_memory.exceptions import (
 )
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.health import TierHealth, cause_of
+from strands_manga_memory.stores.writer import TierHealth, cause_of
 from strands_manga_memory.telemetry import carried, missed
 
 logger = logging.getLogger(__name__)

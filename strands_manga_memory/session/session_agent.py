@@ -18,14 +18,14 @@ from strands.hooks import AfterInvocationEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
-from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_snapshot import NOTES
 from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
 from strands_manga_memory.session.ttl import gaps_of
-from strands_manga_memory.stores.encoding.codec import dump, trusted
+from strands_manga_memory.stores.codec import dump, trusted
 from strands_manga_memory.telemetry import RETURN, note
 
 logger = logging.getLogger(__name__)

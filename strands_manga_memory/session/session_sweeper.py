@@ -30,11 +30,11 @@ from strands_manga_memory.session.tiers import (
     finalized_key,
 )
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.encoding.codec import Codec, load
-from strands_manga_memory.stores.health import cause_of
+from strands_manga_memory.stores.codec import Codec, load
 from strands_manga_memory.stores.hot import CLOSING, HotStore
-from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.urls import hot_store_of, table_of
+from strands_manga_memory.stores.writer import cause_of
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.attachments import attachments
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
-from strands_manga_memory.forks import members_of
+from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
 from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats, check_messages
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
@@ -32,8 +31,7 @@ from strands_manga_memory.session.protocol.durable_tier import put_group_tombsto
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition, LogRepository
 from strands_manga_memory.session.tiers import Kind, Place, Tiers, is_in_hot, member_ids, members, tombstone_key, unlist
-from strands_manga_memory.stores.encoding.codec import dump, load
-from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json, is_nested_deeper
+from strands_manga_memory.stores.codec import MOST_LEVELS, dump, is_json, is_nested_deeper, load
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""

@@ -35,10 +35,10 @@ from strands_manga_memory.session.session_agent import SessionAgent, render_requ
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.encoding.codec import Codec, dump, load, trusted
+from strands_manga_memory.stores.codec import Codec, dump, load, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.telemetry import timed
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
 from strands_manga_memory.stores.table import Condition, Item, Key, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer

@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from strands_manga_memory.arguments import seconds
-from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.forks import renew_in_child
+from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import Writer
-from strands_manga_memory.telemetry.histogram import LogHistogram
+from strands_manga_memory.telemetry.recording import LogHistogram
 
 logger = logging.getLogger(__name__)
 

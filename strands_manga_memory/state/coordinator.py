@@ -13,10 +13,10 @@ from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModel
 from strands.plugins import Plugin
 
 from strands_manga_memory.arguments import of_kind, positive
-from strands_manga_memory.attachments import attachments
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.messages.injection import begins_turn, opening_id, render_section, with_section
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
@@ -28,7 +28,7 @@ from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadli
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.state.state_store import StateLimits, StateStore
 from strands_manga_memory.state.task import TaskState
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
 _SECTION = "conversation_state"

@@ -17,10 +17,9 @@ from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.session_state import SHARED_TTL, BackgroundRead, SessionState
 from strands_manga_memory.state.state_store import Part
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 _MOST = 50
 _MOST_ITEMS, _MOST_PROMOTIONS = 5, 3

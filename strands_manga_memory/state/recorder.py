@@ -38,7 +38,7 @@ from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import TaskState
-from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.stores.codec import as_json
 
 TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
 """Names of the tools with which the model reads and changes the state. Their calls are not recorded as steps of the task."""

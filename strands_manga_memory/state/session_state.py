@@ -12,10 +12,9 @@ from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import StateStore
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
 
 logger = logging.getLogger(__name__)
 

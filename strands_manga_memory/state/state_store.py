@@ -17,7 +17,7 @@ from strands import Agent
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
-from strands_manga_memory.stores.encoding.codec import MALFORMED
+from strands_manga_memory.stores.codec import MALFORMED
 
 logger = logging.getLogger(__name__)
 

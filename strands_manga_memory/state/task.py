@@ -27,7 +27,7 @@ from strands_manga_memory.state.goals import (
     error_pattern,
 )
 from strands_manga_memory.state.state_store import Part, StateStore
-from strands_manga_memory.stores.encoding.values import as_json
+from strands_manga_memory.stores.codec import as_json
 from strands_manga_memory.telemetry import TOOL_LOOP
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strands_manga_memory.lazy_imports import lazy_names
-from strands_manga_memory.stores.embedded.in_memory import InMemoryHotStore
-from strands_manga_memory.stores.encoding.cipher import AesGcmCipher, DataKey, KeyProvider, TenantCipher, TenantKeys
-from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, WriteStatus
+from strands_manga_memory.stores.cipher import AesGcmCipher, DataKey, KeyProvider, TenantCipher, TenantKeys
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, InMemoryHotStore, WriteStatus
 from strands_manga_memory.stores.table import (
     ABSENT,
     SESSIONS,
@@ -26,17 +25,17 @@ from strands_manga_memory.stores.table import (
 from strands_manga_memory.stores.urls import open_hot_store, open_table
 
 if TYPE_CHECKING:
-    from strands_manga_memory.stores.aws.dynamodb import DynamoDBTable
-    from strands_manga_memory.stores.embedded.sqlite import SQLiteTable
-    from strands_manga_memory.stores.postgres.postgres_table import PostgresTable
-    from strands_manga_memory.stores.redis.redis_hot_store import RedisHotStore
+    from strands_manga_memory.stores.dynamodb import DynamoDBTable
+    from strands_manga_memory.stores.postgres import PostgresTable
+    from strands_manga_memory.stores.redis_hot_store import RedisHotStore
+    from strands_manga_memory.stores.sqlite import SQLiteTable
     from strands_manga_memory.stores.tiered_storage import TieredStorage
 
 _NAMES = {
-    "aws.dynamodb": "DynamoDBTable",
-    "embedded.sqlite": "SQLiteTable",
-    "postgres.postgres_table": "PostgresTable",
-    "redis.redis_hot_store": "RedisHotStore",
+    "dynamodb": "DynamoDBTable",
+    "sqlite": "SQLiteTable",
+    "postgres": "PostgresTable",
+    "redis_hot_store": "RedisHotStore",
     "tiered_storage": "TieredStorage",
 }
 """Modules of the adapters, which are imported at their first use because each imports its driver."""

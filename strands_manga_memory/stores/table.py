@@ -1,10 +1,14 @@
-"""Protocol of durable tables with sorted records and conditional writes."""
+"""Protocol of durable tables with sorted records and conditional writes, and base class of tables in SQL databases."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from strands_manga_memory.exceptions import CorruptRecordError
+from strands_manga_memory.stores.codec import dump, load_stored
 
 Item = dict[str, Any]
 """Record: values ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of them, by attribute name."""
@@ -178,3 +182,230 @@ class Table(Protocol):
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
     """Delete the given records by their keys, in batches. An unavailable store raises ``StoreUnavailableError``."""
     table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])
+
+
+MAX_TRANSACT = 100
+"""Most writes of one ``transact`` call, a limit of DynamoDB."""
+
+
+def key_of(schema: TableSchema, item: Item) -> Key:
+    """Return the key of a record.
+
+    Raises:
+        ValueError: A part of the key is missing, empty or not a string.
+    """
+    for name in (schema.partition, schema.sort):
+        value = item.get(name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"item must have a non-empty string as {name!r:.80}, got {value!r:.80}")
+    return item[schema.partition], item[schema.sort]
+
+
+def target_of(schema: TableSchema, write: Write) -> Key:
+    """Return the key of the record that a write concerns. A write that is no put, delete or check raises ``ValueError``."""
+    if (write.item is None) == (write.key is None):
+        raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
+    if write.is_check and (write.key is None or write.when is None):
+        raise ValueError(f"a check must have a key and a condition, got {write!r:.200}")
+    return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
+
+
+def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
+    """Raise ``ValueError`` if a key is in both ``puts`` and ``deletes``."""
+    if puts and deletes:
+        both = {key_of(schema, item) for item in puts} & set(deletes)
+        if both:
+            raise ValueError(f"a record must be put or deleted, not both, got {sorted(both)[0]!r:.80}")
+
+
+def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
+    """Raise ``ValueError`` if there are more than 100 writes, or two writes of the same record."""
+    if len(writes) > MAX_TRANSACT:
+        raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
+    if len({target_of(schema, write) for write in writes}) < len(writes):
+        raise ValueError("writes must be of different records, got two of the same one")
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise ``ValueError`` if ``limit`` is negative."""
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must be 0 or more, got {limit!r:.80}")
+
+
+def normal(value: Any) -> Any:
+    """Convert a value to the form in which DynamoDB returns it. For example, 2.0 becomes 2, and a tuple becomes a list."""
+    if isinstance(value, str | int | bytes) or value is None:
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"a stored number must be finite, got {value!r:.80}")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {name: normal(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [normal(item) for item in value]
+    if isinstance(value, bytearray):
+        return bytes(value)
+    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
+
+
+def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
+    """Return the record that was serialized as ``data``, after a check of the record's key.
+
+    Raises:
+        CorruptRecordError: The bytes are damaged, or belong to another key.
+    """
+    item = load_stored(data, name := repr(key))
+    if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
+        raise CorruptRecordError(f"record={name!r} is damaged: it belongs to another key", record=name)
+    return item
+
+
+_PAGE = 64
+"""Most records that a query reads at once."""
+
+
+class PlannedWrite(NamedTuple):
+    """Validated put, delete or check for a table in a SQL database.
+
+    Attributes:
+        key: Key of the record.
+        when: Condition on the stored record. None for no condition.
+        data: Serialized record of a put. None for a delete or a check.
+        is_check: Whether the write only checks the condition.
+    """
+
+    key: Key
+    when: Condition | None
+    data: bytes | None
+    is_check: bool
+
+
+class SQLTable:
+    """Base class of tables in SQL databases.
+
+    Each record is a row with its partition value, its sort value and the serialized record. Secondary indexes of the schema are
+    not created, because only DynamoDB tables have them.
+    """
+
+    schema: TableSchema
+    _mark = "?"
+    """Placeholder of a value in a statement."""
+
+    def _write(self, writes: Sequence[Write]) -> bool:
+        """Execute all writes in one transaction and return True. If a condition is not met, execute none and return False."""
+        raise NotImplementedError
+
+    def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a SELECT statement with the given values, and return the rows."""
+        raise NotImplementedError
+
+    def _column(self, value: str) -> Any:
+        """Convert a part of a record's key to the value that its SQL column stores. The order of values is preserved."""
+        return value
+
+    def _text(self, column: Any) -> str:
+        """Convert the stored value of a key's SQL column back to a string."""
+        return str(column)
+
+    def _name(self) -> str:
+        """Return the name of the SQL table in quotes."""
+        return '"' + self.schema.name.replace('"', '""') + '"'
+
+    def query(
+        self,
+        partition: str,
+        *,
+        first: str | None = None,
+        last: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        attributes: Sequence[str] | None = None,
+    ) -> Iterator[Item]:
+        """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
+
+        Raises:
+            ValueError: ``limit`` is negative.
+        """
+        check_limit(limit)
+        data = "NULL" if attributes is not None and not attributes else "item"
+        select = f"SELECT {data}, sort FROM {self._name()} WHERE partition = {self._mark}"  # noqa: S608
+        values = [self._column(partition)]
+        for comparison, bound in ((">=", first), ("<=", last)):
+            if bound is not None:
+                select += f" AND sort {comparison} {self._mark}"
+                values.append(self._column(bound))
+        beyond = f" AND sort {'<' if reverse else '>'} {self._mark}"
+        order = f" ORDER BY sort{' DESC' if reverse else ''} LIMIT {self._mark}"
+        wanted = None if attributes is None else set(attributes)
+        return self._rows(partition, select + order, select + beyond + order, values, limit, wanted)
+
+    def _rows(
+        self, partition: str, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
+    ) -> Iterator[Item]:
+        """Yield the records of a partition, read in pages of at most 64.
+
+        The SQL statement ``start`` reads the first page. The statement ``resume`` reads each further page, which begins after
+        the sort value of the last record. ``wanted`` has the names of the attributes to return; None for all.
+        """
+        seen: tuple[Any, ...] = ()
+        while limit is None or limit > 0:
+            count = _PAGE if limit is None else min(limit, _PAGE)
+            rows = self._fetch(resume if seen else start, (*values, *seen, count))
+            for data, sort in rows:
+                key = partition, self._text(sort)
+                item = {} if data is None else loaded(data, key, self.schema)
+                named = {self.schema.partition: key[0], self.schema.sort: key[1]}
+                yield item if wanted is None else {**named, **{name: item[name] for name in item if name in wanted}}
+            if len(rows) < count:
+                return
+            seen = rows[-1][1:]
+            limit = None if limit is None else limit - count
+
+    def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
+        """Validate writes and serialize their records. Return the last write of each record, sorted by key.
+
+        All processes lock records in this order, which prevents deadlocks.
+        """
+        planned = {}
+        for write in writes:
+            data = None if write.item is None else dump(normal(write.item))
+            key = target_of(self.schema, write)
+            planned[key] = PlannedWrite(key, write.when, data, write.is_check)
+        return [planned[key] for key in sorted(planned)]
+
+    def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
+        """Return whether the stored records meet the conditions of all planned writes."""
+        for write in planned:
+            data = stored.get(write.key)
+            item = None if write.when is None or data is None else loaded(data, write.key, self.schema)
+            if write.when is not None and not write.when.met_by(item):
+                return False
+        return True
+
+    def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
+        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+
+        A missing record is no error.
+        """
+        return self._write([Write(key=(partition, sort), when=when)])
+
+    def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
+        """Write and delete many records in one transaction, without conditions.
+
+        Raises:
+            ValueError: A key is both in ``puts`` and in ``deletes``.
+        """
+        check_batch(self.schema, puts, deletes)
+        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
+
+    def transact(self, writes: Sequence[Write]) -> bool:
+        """Execute at most 100 writes in one transaction, and return True.
+
+        If a condition is not met, write nothing and return False.
+
+        Raises:
+            ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
+        """
+        check_transaction(self.schema, writes)
+        return self._write(writes)

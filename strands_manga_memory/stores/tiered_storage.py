@@ -23,11 +23,11 @@ from strands.types.exceptions import StorageError
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.stores.encoding.codec import Codec
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.opened import hot_store_of, table_of
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
+from strands_manga_memory.stores.urls import hot_store_of, table_of
+from strands_manga_memory.stores.writer import TierHealth
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy, StorageSearchResult

@@ -30,22 +30,20 @@ from strands_manga_memory.telemetry.events import (
     TRIM,
     metrics,
 )
-from strands_manga_memory.telemetry.histogram import OperationStats
 from strands_manga_memory.telemetry.recording import (
+    ObservedStore,
+    OperationStats,
     carried,
     flush,
     measured,
     missed,
     note,
+    observed_codec,
     recorder,
     switch,
+    timed,
     within,
 )
-from strands_manga_memory.telemetry.stores import (
-    ObservedStore,
-    observed_codec,
-)
-from strands_manga_memory.telemetry.turn_timing import timed
 
 __all__ = [
     "BREAKER_CHECK",

@@ -1,27 +1,37 @@
-"""Recorder that queues telemetry events. A thread exports them to OpenTelemetry and adds them to the statistics."""
+"""Recorder of telemetry events, and instruments that record the calls of stores and the time of turns.
+
+Events are queued. A thread exports them to OpenTelemetry and adds them to the statistics of the process.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextvars
+import copy
+import inspect
 import logging
+import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
+from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, HookOrder, HookRegistry
 
-from strands_manga_memory.forks import renew_in_child
+from strands_manga_memory.lifecycle import attachments, renew_in_child
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import writers
-from strands_manga_memory.telemetry.events import BACKLOG, DEADLINE, RECORDED, STORE_CALL, TIER_UP, Event
-from strands_manga_memory.telemetry.histogram import OperationStats, OperationTotals
+from strands_manga_memory.telemetry.events import BACKLOG, DEADLINE, RECORDED, SERIALIZATION, STORE_CALL, TIER_UP, TURN, Event
 
 logger = logging.getLogger(__name__)
 
@@ -255,3 +265,252 @@ def switch(*, on: bool) -> None:
 
 
 atexit.register(flush)
+
+
+def timed(registry: HookRegistry) -> HookRegistry:
+    """Return a wrapper of a hook registry that measures the duration of the callbacks added through it.
+
+    At the end of each turn, one event records the duration of the turn, and the total duration of these callbacks. While
+    telemetry is off, ``registry`` itself is returned.
+    """
+    if not recorder.enabled:
+        return registry
+    clock: _TurnClock | None = attachments(registry).get("turn_clock")
+    if clock is None:
+        clock = attachments(registry)["turn_clock"] = _TurnClock()
+        registry.add_callback(BeforeInvocationEvent, clock.begin, order=HookOrder.SDK_FIRST - 2)
+        registry.add_callback(AfterInvocationEvent, clock.end, order=HookOrder.SDK_LAST + 2)
+    return cast("HookRegistry", _TimedRegistry(registry, clock))
+
+
+class _TurnClock:
+    """Stopwatch for one agent: duration of the current turn, and total duration of this package's callbacks in the turn.
+
+    The callbacks of one agent never run at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.layer = 0.0
+        self._start: float | None = None
+
+    def begin(self, event: BeforeInvocationEvent) -> None:
+        self._start, self.layer = time.perf_counter(), 0.0
+
+    def end(self, event: AfterInvocationEvent) -> None:
+        if self._start is not None:
+            recorder.note(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
+            self._start = None
+
+    @contextmanager
+    def in_layer(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.layer += time.perf_counter() - start
+
+
+class _TimedRegistry:
+    """Hook registry that measures the duration of each callback added to it, and adds this to the total of the turn."""
+
+    def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
+        self._registry = registry
+        self._clock = clock
+
+    def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
+        in_layer = self._clock.in_layer  # the callbacks keep the clock alive, not the registry that holds them
+
+        async def awaited(event: Any) -> None:
+            with in_layer():
+                await callback(event)
+
+        def called(event: Any) -> None:
+            with in_layer():
+                callback(event)
+
+        self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+
+_SYSTEMS = {
+    "RedisHotStore": "redis",
+    "InMemoryHotStore": "memory",
+    "DynamoDBTable": "aws.dynamodb",
+    "SQLiteTable": "sqlite",
+    "PostgresTable": "postgresql",
+}
+_ITERATED = ("expired", "query")
+
+
+class ObservedStore:
+    """Wrapper of a hot store or table that records a telemetry event for every call except ``close``.
+
+    Args:
+        store: The wrapped store.
+        tier: Name of the tier: ``hot``, ``durable`` or ``memories``.
+    """
+
+    def __init__(self, store: HotStore | Table, tier: str) -> None:
+        self.observes = store
+        collection = "conversations" if tier == "hot" else cast("Table", store).schema.name
+        system = _SYSTEMS.get(type(store).__name__, type(store).__name__.lower())
+        self._about = {"db.system.name": system, "db.collection.name": collection, "manga_memory.tier": tier}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped store. If it is a method, calls of the returned method are recorded."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        attribute = getattr(self.observes, name)
+        if not callable(attribute) or name == "close" or not recorder.enabled:
+            return attribute
+        return partial(self._iterate if name in _ITERATED else self._call, name, attribute)
+
+    def _call(self, operation: str, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        with measured(STORE_CALL, **self._about, **{"db.operation.name": operation}):
+            return call(*args, **kwargs)
+
+    def _iterate(self, operation: str, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any) -> Iterator[_T]:
+        about, seconds = {**self._about, "db.operation.name": operation}, 0.0
+        found: Iterator[_T] | None = None
+        try:
+            while True:
+                start = time.perf_counter()
+                try:
+                    found = iter(call(*args, **kwargs)) if found is None else found
+                    value = next(found)
+                except StopIteration:
+                    return
+                except Exception as error:
+                    about["error.type"] = type(error).__name__
+                    raise
+                finally:
+                    seconds += time.perf_counter() - start  # without the time that the consumer takes for each value
+                yield value
+        finally:
+            recorder.note(STORE_CALL, seconds, about)
+
+
+def observed_codec(codec: Codec) -> Codec:
+    """Return a copy of a codec that records the durations of its conversions as telemetry."""
+    observed = copy.copy(codec)
+    for name, labels in (("seal", _SEAL), ("unseal", _UNSEAL)):
+        setattr(observed, name, partial(_timed, labels, getattr(codec, name)))
+    return observed
+
+
+_SEAL, _UNSEAL = {"operation": "seal"}, {"operation": "unseal"}
+
+
+def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
+    start = time.perf_counter()
+    done = call(*args)
+    recorder.note(SERIALIZATION, time.perf_counter() - start, labels)
+    return done
+
+
+class LogHistogram:
+    """Histogram of positive values whose bucket bounds grow by a constant factor, which limits the error of quantiles.
+
+    Args:
+        growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
+        counts: Initial counts, keyed by bucket index.
+
+    Attributes:
+        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over ``growth ** (n - 1)`` up to
+            ``growth ** n``.
+    """
+
+    def __init__(self, growth: float = 1.25, counts: Mapping[int, int] | None = None) -> None:
+        self.growth = growth
+        self._log = math.log(growth)
+        self.counts = Counter(counts)
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count a value in its bucket of the histogram, ``count`` times. Values below 1e-9 are counted as 1e-9."""
+        bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
+        self.counts[bucket] += count
+
+    @property
+    def total(self) -> int:
+        """Number of values in all buckets of the histogram."""
+        return self.counts.total()
+
+    def steps(self) -> Iterator[tuple[float, int]]:
+        """Yield the upper bound and the count of each non-empty bucket, in ascending order."""
+        for bucket in sorted(self.counts):
+            yield self.growth**bucket, self.counts[bucket]
+
+    def quantile(self, share: float) -> float:
+        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1), or 0 without values."""
+        left = share * self.total
+        found = 0.0
+        for bound, count in self.steps():
+            found, left = bound, left - count
+            if left <= 0:
+                break
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationStats:
+    """Statistics of one kind of operation in this process.
+
+    Attributes:
+        count: Number of operations.
+        errors: Number of operations that failed.
+        mean: Mean duration in seconds; 0 for operations without a duration.
+        p50: Median in seconds, up to 12 % too high.
+        p95: 95th percentile in seconds, up to 12 % too high.
+        p99: 99th percentile in seconds, up to 12 % too high.
+        longest: Longest duration in seconds.
+        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for evicted tokens.
+    """
+
+    count: int
+    errors: int
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+    sums: Mapping[str, float]
+
+
+class OperationTotals:
+    """Running totals of one kind of operation: counts, durations and recorded values."""
+
+    def __init__(self) -> None:
+        self.count = self.errors = 0
+        self.seconds = self.longest = 0.0
+        self.sums: Counter[str] = Counter()
+        self.durations = LogHistogram(1.12)
+
+    def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
+        """Add one operation to the totals.
+
+        Args:
+            seconds: Duration of the operation; None for an operation without a duration.
+            attributes: Attributes of the operation; ``error.type`` marks a failure.
+            counts: Values that the operation recorded, keyed by name.
+        """
+        self.count += 1
+        self.errors += "error.type" in attributes
+        if seconds is not None:
+            self.seconds += seconds
+            self.longest = max(self.longest, seconds)
+            self.durations.add(seconds)
+        self.sums.update(counts)
+
+    def stats(self) -> OperationStats:
+        """Return the statistics of all operations that were added to these totals."""
+        shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        return OperationStats(
+            count=self.count,
+            errors=self.errors,
+            mean=self.seconds / max(1, self.durations.total),
+            longest=self.longest,
+            sums=dict(self.sums),
+            **{name: min(self.longest, self.durations.quantile(share)) for name, share in shares.items()},
+        )

@@ -31,11 +31,11 @@ from strands_manga_memory.session.tiers import (
     unseen_copies,
 )
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.encoding.codec import Codec
+from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
-from strands_manga_memory.stores.opened import MemoryTable, memory_table
 from strands_manga_memory.stores.table import Table, delete_rows
 from strands_manga_memory.stores.tiered_storage import TieredStorage
+from strands_manga_memory.stores.urls import MemoryTable, memory_table
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)

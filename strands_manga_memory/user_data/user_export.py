@@ -19,12 +19,11 @@ from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.encoding.codec import Codec, dump, trusted
-from strands_manga_memory.stores.encoding.values import is_json, is_nested_deeper, nodes_of
+from strands_manga_memory.stores.codec import Codec, dump, is_json, is_nested_deeper, nodes_of, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.opened import MemoryTable, memory_table
 from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
+from strands_manga_memory.stores.urls import MemoryTable, memory_table
 
 _MOST_LEVELS = 90
 

@@ -19,8 +19,8 @@ import redis
 
 from strands_manga_memory import ConversationScope, DynamoDBTable, RedisHotStore
 from strands_manga_memory.session import session_agent
-from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
-from strands_manga_memory.stores.redis.redis_hot_store import redis_client
+from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
+from strands_manga_memory.stores.redis_hot_store import redis_client
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 

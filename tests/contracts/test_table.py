@@ -33,7 +33,7 @@ from strands_manga_memory.stores import (
     TableSchema,
     Write,
 )
-from strands_manga_memory.stores.aws.dynamodb_values import table_definition
+from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 
@@ -1090,7 +1090,7 @@ def test_dynamodb_refuses_bad_settings(dynamodb_client: Any, setting: str) -> No
 
 
 def test_dynamodb_is_told_no_more_of_a_condition_than_it_needs() -> None:
-    from strands_manga_memory.stores.aws.dynamodb_values import expression_of
+    from strands_manga_memory.stores.dynamodb_requests import expression_of
 
     assert expression_of(Condition(equals={"v": 7}), "session_id") == {
         "ConditionExpression": "v = :e0",

@@ -20,7 +20,7 @@ from redis.crc import key_slot
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
-from strands_manga_memory.stores.encoding.codec import unpacked
+from strands_manga_memory.stores.codec import unpacked
 from tests import servers
 from tests.faults import talk
 from tests.faults.scenario import USERS, Scenario

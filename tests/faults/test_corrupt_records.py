@@ -13,7 +13,7 @@ from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.stores import SQLiteTable, open_table
-from strands_manga_memory.stores.encoding.codec import VERSION
+from strands_manga_memory.stores.codec import VERSION
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process

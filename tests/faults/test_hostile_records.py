@@ -14,7 +14,7 @@ from strands_manga_memory import USER_MEMORY, Codec, CorruptRecordError, MangaMe
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ExpiryIndex, Place
-from strands_manga_memory.stores.encoding.codec import MOST_UNPACKED, trusted
+from strands_manga_memory.stores.codec import MOST_UNPACKED, trusted
 from tests import servers
 from tests.faults.hostile import planted
 from tests.faults.hostile.world import World

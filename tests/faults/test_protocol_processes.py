@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory.stores.encoding.codec import load
+from strands_manga_memory.stores.codec import load
 from tests import servers
 from tests.faults.protocol.process import Opener
 

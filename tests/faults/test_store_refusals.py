@@ -367,7 +367,7 @@ class Rotating(redis.CredentialProvider):
 
 
 def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(shop: Shop) -> None:
-    from strands_manga_memory.stores.redis.redis_hot_store import redis_client
+    from strands_manga_memory.stores.redis_hot_store import redis_client
 
     shop.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")

@@ -29,7 +29,7 @@ from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory import ImportanceWeightedConversationManager, StoreUnavailableError, TieredSessionManager
 from strands_manga_memory.stores import Codec, DynamoDBTable, HotStore, SQLiteTable, Table, open_hot_store, open_table
-from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
+from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
 from tests.faults.journal import Journal

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.encoding.codec import VERSION, dump, json_bytes, load
-from strands_manga_memory.stores.encoding.values import MOST_LEVELS, is_json
+from strands_manga_memory.stores.codec import MOST_LEVELS, VERSION, dump, is_json, json_bytes, load
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.telemetry.histogram import LogHistogram
+from strands_manga_memory.telemetry.recording import LogHistogram
 
 
 @given(st.lists(st.floats(1e-6, 1e7), min_size=1), st.floats(0.01, 1.0))

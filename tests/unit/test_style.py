@@ -16,8 +16,8 @@ PACKAGE = ROOT / "strands_manga_memory"
 
 SOURCES = (
     *("cli", "mcp", "messages", "prompt", "squad", "state", "user_data"),
-    *("__init__.py", "arguments.py", "attachments.py", "call_state.py", "circuit_breaker.py", "deadline.py"),
-    *("exceptions.py", "forks.py", "scope.py", "testing.py"),
+    *("__init__.py", "arguments.py", "call_state.py", "circuit_breaker.py", "deadline.py"),
+    *("exceptions.py", "lifecycle.py", "scope.py", "testing.py"),
 )
 """Folders and modules that keep the rules. The list only grows."""
 

@@ -62,7 +62,7 @@ def test_dynamodb_clients_are_made_as_published() -> None:
 
 
 def test_user_agent_of_a_dynamodb_client_names_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_manga_memory.stores.aws.dynamodb_requests import dynamodb_client
+    from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
     for name, value in {"AWS_ACCESS_KEY_ID": "t", "AWS_SECRET_ACCESS_KEY": "t", "AWS_SDK_UA_APP_ID": "shop"}.items():
         monkeypatch.setenv(name, value)

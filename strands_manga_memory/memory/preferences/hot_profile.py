@@ -32,10 +32,9 @@ from strands_manga_memory.memory.preferences.statements import (
     valid,
 )
 from strands_manga_memory.memory.records import Owner, item_of, record_of
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 if TYPE_CHECKING:
     from strands_manga_memory.memory.preferences.preference_log import PreferenceLog

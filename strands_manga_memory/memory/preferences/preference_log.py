@@ -38,7 +38,7 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     type_range,
 )
-from strands_manga_memory.stores.encoding.codec import trusted
+from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
 from strands_manga_memory.stores.writer import shared_writer
 

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.forks import renew_in_child
 from strands_manga_memory.language.preferences import Preference
+from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
 from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, erased_at
 from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 from strands_manga_memory.stores.writer import shared_writer
 

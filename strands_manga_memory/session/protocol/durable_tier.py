@@ -37,7 +37,7 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_of,
 )
 from strands_manga_memory.session.protocol.split import is_part, put_split, whole_value
-from strands_manga_memory.stores.encoding.codec import Codec, load, trusted
+from strands_manga_memory.stores.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 from strands_manga_memory.telemetry import COLLISION, note

@@ -40,7 +40,7 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_object,
     turn_of,
 )
-from strands_manga_memory.stores.encoding.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,

@@ -15,7 +15,7 @@ import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
-from strands_manga_memory.stores.encoding.codec import (
+from strands_manga_memory.stores.codec import (
     VERSION,
     Codec,
     check_version,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from strands_manga_memory import Codec
-from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load
 
 NUMBERS = [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
 """What may stand where a number or a name is expected that is kept in the clear."""

@@ -13,7 +13,7 @@ from strands import Agent
 from strands.agent.conversation_manager import NullConversationManager
 
 from strands_manga_memory import ConversationScope, MangaMemory
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import draws
 from tests.support import UNREADABLE_TEXT

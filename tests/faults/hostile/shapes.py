@@ -12,7 +12,7 @@ from strands import Agent
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.messages import for_model, is_message
 from strands_manga_memory.session import agent_conversation
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
 from tests.histories import problems

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from strands_manga_memory import SESSIONS, ConversationScope, DynamoDBTable, MangaMemory, RedisHotStore
 from strands_manga_memory.stores import open_hot_store, open_table
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 from tests import servers
 from tests.faults.test_hostile_text import MOST, TEXTS, agent_of, stalled, text_of
 

@@ -23,7 +23,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops import inspect
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import Place
-from strands_manga_memory.stores.encoding.codec import dump, load_stored
+from strands_manga_memory.stores.codec import dump, load_stored
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
 from tests.support import finish_writes

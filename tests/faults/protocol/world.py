@@ -18,7 +18,7 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey, Version
-from strands_manga_memory.stores.encoding.codec import dump, load
+from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore

@@ -12,7 +12,7 @@ from strands_manga_memory import SQLiteTable
 from strands_manga_memory.ops import ttl_advice
 from strands_manga_memory.session.ttl import PARTITION, ReturnGaps, stored_gaps
 from strands_manga_memory.stores.writer import Writer
-from strands_manga_memory.telemetry.histogram import LogHistogram
+from strands_manga_memory.telemetry.recording import LogHistogram
 from tests.support import run
 
 DAY = 86_400.0

@@ -30,8 +30,8 @@ from strands_manga_memory.stores import (
     Table,
     open_hot_store,
 )
-from strands_manga_memory.stores.encoding.codec import dump, load
-from strands_manga_memory.stores.health import TierHealth
+from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.writer import TierHealth
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 

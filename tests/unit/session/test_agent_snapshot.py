@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT, messages_of, slots_of
 from strands_manga_memory.session.protocol.record import Slot, TurnKey
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 
 KEYS = [TurnKey(at, f"t{at}") for at in range(1, 5)]
 VIEW = [Slot(key, number) for key in KEYS for number in range(2)]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores.health import TierHealth
-from strands_manga_memory.stores.writer import Writer, shared_writer
+from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
 from strands_manga_memory.testing import FakeClock
 from tests.servers import wait_until
 

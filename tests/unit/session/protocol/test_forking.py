@@ -16,7 +16,7 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.record import CONTINUES, Record
 from strands_manga_memory.session.tiers import Place, connect
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
 from tests.unit.session.protocol.test_conversation import expected, say, texts

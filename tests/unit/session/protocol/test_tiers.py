@@ -15,7 +15,7 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier, head
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
-from strands_manga_memory.stores.encoding.codec import dump
+from strands_manga_memory.stores.codec import dump
 from tests.unit.session.support import SurvivingHotStore, dynamodb_table
 
 FIRST, SECOND = TurnKey(1, "aa"), TurnKey(3, "bb")

@@ -1,4 +1,7 @@
-"""Replacement of locks, threads and connections in forked processes, which must not use those of their parent."""
+"""Lifetimes of this package's objects: attached to objects of other packages, and renewed in forked processes.
+
+A forked process must not use the locks, threads and connections of its parent.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,13 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
+
+
+def attachments(owner: object) -> dict[str, Any]:
+    """Return the objects that this package has attached to ``owner``, keyed by name. They live as long as ``owner``."""
+    found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
+    return found
+
 
 _Member = TypeVar("_Member")
 

@@ -11,11 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.arguments import not_negative
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.forks import renew_in_child
-from strands_manga_memory.stores.aws.dynamodb_requests import MISSING, NOT_MET, DynamoDBRequests
-from strands_manga_memory.stores.aws.dynamodb_values import attributes_of, expression_of, item_of, table_definition, value_of
-from strands_manga_memory.stores.items import check_batch, check_limit, check_transaction, key_of
-from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, TableSchema, Write
+from strands_manga_memory.lifecycle import renew_in_child
+from strands_manga_memory.stores.dynamodb_requests import (
+    MISSING,
+    NOT_MET,
+    DynamoDBRequests,
+    attributes_of,
+    expression_of,
+    item_of,
+    table_definition,
+    value_of,
+)
+from strands_manga_memory.stores.table import (
+    SESSIONS,
+    Condition,
+    Item,
+    Key,
+    TableSchema,
+    Write,
+    check_batch,
+    check_limit,
+    check_transaction,
+    key_of,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

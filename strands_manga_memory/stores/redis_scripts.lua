@@ -1,39 +1,20 @@
-"""Lua scripts of ``RedisHotStore``.
+-- Lua scripts of ``RedisHotStore``.
+--
+-- Each script is one atomic step. It uses the hash of one conversation, and the expiry index of the conversation's bucket (group
+-- of conversations with the same hash tag). A script is the text after its heading "--- NAME", preceded by the common parts
+-- that ``redis_hot_store.py`` names.
+--
+-- The hash of a conversation has these control fields: "e" is the epoch, "v" the version, "s" the state, "t" the TTL, "x" the
+-- logical expiry, and "k" the time when a sweeper claimed the conversation. The fields of the caller have the prefix "f:".
+--
+-- All control fields except the state are integers. Times are in milliseconds of the server's clock. The last two digits of a
+-- time are check digits (the time modulo 97), which reveal a damaged time.
+--
+-- A script returns {'corrupt', field}, and writes nothing, if a control field or the stored list of messages is invalid. Such a
+-- conversation can only be replaced by a tombstone (record of a deletion).
 
-Each script is one atomic step. It uses the hash of one conversation, and the expiry index of the conversation's bucket (group
-of conversations with the same hash tag).
-
-The hash of a conversation has these control fields: ``e`` is the epoch, ``v`` the version, ``s`` the state, ``t`` the TTL,
-``x`` the logical expiry, and ``k`` the time when a sweeper claimed the conversation. The fields of the caller have the prefix
-``f:``.
-
-All control fields except the state are integers. Times are in milliseconds of the server's clock. The last two digits of a time
-are check digits (the time modulo 97), which reveal a damaged time.
-
-A script returns ``{'corrupt', field}``, and writes nothing, if a control field or the stored list of messages is invalid. Such
-a conversation can only be replaced by a tombstone (record of a deletion).
-"""
-
-from __future__ import annotations
-
-import hashlib
-from dataclasses import dataclass, field
-
-from strands_manga_memory.stores.hot import MAX_WINDOW
-
-
-@dataclass(frozen=True)
-class Script:
-    """Text of a Lua script, and its SHA-1, by which the server identifies the script."""
-
-    text: str
-    sha: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
-
-
-_PARSING = """
+--- PARSING
+-- Common part: keys, time, and functions that read the control fields.
 local key, index = KEYS[1], KEYS[2]
 local member = string.match(key, '}:c:(.*)$')
 local time = redis.call('TIME')
@@ -66,20 +47,15 @@ local function stored()
   if kept.s == 'closing' and not kept.k then return nil, 'k' end
   return kept
 end
-"""
 
-_CONVERSATION = (
-    _PARSING
-    + """
+--- CONVERSATION
+-- Common part: the stored conversation, which must be valid.
 local kept, bad = stored()
 if bad then return {'corrupt', bad} end
-"""
-)
 
-LOAD = Script(
-    _CONVERSATION
-    + f"local most = {MAX_WINDOW}\n"
-    + """
+--- LOAD
+local most = MAX_WINDOW
+
 local touch, grace = ARGV[1], tonumber(ARGV[2])
 if not kept then return false end
 if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '0', '0', {}} end
@@ -128,12 +104,9 @@ for start = 1, #names, 5000 do
   end
 end
 return {'ok', text(kept.e), text(kept.v), kept.s, text(kept.t), text(kept.x - now), found}
-"""
-)
 
-WRITE = Script(
-    _CONVERSATION
-    + """
+--- WRITE
+-- Compares and writes. It also removes index entries of expired hashes, so that the index stays small without a sweeper.
 local control = {}
 for word in string.gmatch(ARGV[1], '%S+') do control[#control + 1] = tonumber(word) or false end
 local expected_epoch, expected_version, epoch, version, ttl, grace, replaced, removed = unpack(control)
@@ -175,13 +148,9 @@ redis.call('PEXPIRE', key, text(ttl + grace))
 redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now - grace))
 redis.call('ZADD', index, text(expiry), member)
 return {ok = 'ok'}
-"""
-)
-"""Compares and writes. It also removes index entries of expired hashes, so that the index stays small without a sweeper."""
 
-PUT_TOMBSTONE = Script(
-    _PARSING
-    + """
+--- PUT_TOMBSTONE
+-- Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations.
 local epoch, ttl = tonumber(ARGV[1]), ARGV[2]
 local before = whole(redis.call('HGET', key, 'e'))
 if before and before >= epoch then epoch = before + 1 end
@@ -190,13 +159,8 @@ redis.call('HSET', key, 'e', text(epoch), 'v', '0', 's', 'deleted')
 redis.call('PEXPIRE', key, ttl)
 redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
-"""
-)
-"""Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations."""
 
-CLAIM = Script(
-    _CONVERSATION
-    + """
+--- CLAIM
 local lease, expired_only = tonumber(ARGV[1]), ARGV[2] == '1'
 if not kept then
   redis.call('ZREM', index, member)
@@ -206,46 +170,28 @@ local due = kept.s == 'active' and (kept.x <= now or not expired_only) or kept.s
 if not due then return false end
 redis.call('HSET', key, 's', 'closing', 'k', checked(now))
 return {'ok', text(kept.e), text(kept.v), 'closing', text(kept.t), text(kept.x - now), {}}
-"""
-)
 
-DROP = Script(
-    _CONVERSATION
-    + """
+--- DROP
 local epoch, version = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not kept or kept.s ~= 'closing' or kept.e ~= epoch or kept.v ~= version then return {'ok', 0} end
 redis.call('DEL', key)
 redis.call('ZREM', index, member)
 return {'ok', 1}
-"""
-)
 
-UNLIST = Script(
-    """
+--- UNLIST
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 return redis.call('ZREM', KEYS[2], ARGV[1])
-"""
-)
 
-NOW = Script(
-    """
+--- NOW
 local time = redis.call('TIME')
 return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-"""
-)
 
-ACQUIRE = Script(
-    """
+--- ACQUIRE
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
-"""
-)
 
-RELEASE = Script(
-    """
+--- RELEASE
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
-"""
-)

@@ -1,30 +1,83 @@
-"""Hot store in Redis or Valkey, and a function that creates its client."""
+"""Hot store in Redis or Valkey, with a function that creates its client, and conversion of the client's errors."""
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from inspect import iscoroutinefunction
 from math import ceil
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    ClusterError,
+    ConnectionError,  # noqa: A004
+    ExternalAuthProviderError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TimeoutError,  # noqa: A004
+    TryAgainError,
+)
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from strands_manga_memory.arguments import not_negative
-from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
-from strands_manga_memory.stores.encoding.codec import trusted
-from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite, WriteStatus
-from strands_manga_memory.stores.redis import redis_scripts as scripts
-from strands_manga_memory.stores.redis.redis_errors import translated
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite, WriteStatus
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
+
+
+class _Script(NamedTuple):
+    """Text of a Lua script, and its SHA-1, by which the server identifies the script."""
+
+    text: str
+    sha: str
+
+
+_, *_parts = re.split(
+    r"^--- (\w+)\n", Path(__file__).with_name("redis_scripts.lua").read_text(encoding="utf-8"), flags=re.MULTILINE
+)
+_LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
+
+
+def _script(*parts: str) -> _Script:
+    """Return the Lua script that consists of the named parts of ``redis_scripts.lua``."""
+    text = "".join(_LUA[part] for part in parts).replace("MAX_WINDOW", str(MAX_WINDOW))
+    return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+_LOAD = _script("PARSING", "CONVERSATION", "LOAD")
+_WRITE = _script("PARSING", "CONVERSATION", "WRITE")
+_PUT_TOMBSTONE = _script("PARSING", "PUT_TOMBSTONE")
+_CLAIM = _script("PARSING", "CONVERSATION", "CLAIM")
+_DROP = _script("PARSING", "CONVERSATION", "DROP")
+_UNLIST = _script("UNLIST")
+_NOW = _script("NOW")
+_ACQUIRE = _script("ACQUIRE")
+_RELEASE = _script("RELEASE")
+
 BUCKETS = 1024
 """Number of hash tags over which conversations are spread. Each has its own index of conversations by expiry."""
 
@@ -100,7 +153,7 @@ class RedisHotStore:
 
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation with the requested fields and all messages of its history. See ``HotStore.load``."""
-        return self._record(conversation, scripts.LOAD, int(touch), self._grace, *fields)
+        return self._record(conversation, _LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return the requested fields of a conversation, without those that do not exist. See ``HotStore.read``."""
@@ -116,12 +169,12 @@ class RedisHotStore:
         times = _milliseconds(write.ttl), self._grace
         control = *expect, write.epoch, write.version, *times, int(write.replace), len(write.removed)
         fields = (part for pair in write.fields.items() for part in pair)
-        status = self._run(conversation, scripts.WRITE, " ".join(map(str, control)), *write.removed, *fields)
+        status = self._run(conversation, _WRITE, " ".join(map(str, control)), *write.removed, *fields)
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion). See ``HotStore.put_tombstone``."""
-        _, newest = self._run(conversation, scripts.PUT_TOMBSTONE, epoch, _milliseconds(ttl))
+        _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
@@ -131,13 +184,13 @@ class RedisHotStore:
         conversation may become active again after its name was read. ``claim`` then refuses it.
         """
         start = int(self._rand() * BUCKETS) % BUCKETS
-        now = int(self._evaluated(scripts.NOW, [self._index(start)], ()))
+        now = int(self._evaluated(_NOW, [self._index(start)], ()))
         for first in range(start, start + BUCKETS, _BUCKETS_A_TRIP):
             if limit <= 0:
                 return
             for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
                 if state is None:
-                    self._evaluated(scripts.UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,))
+                    self._evaluated(_UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,))
                 elif state != DELETED.encode() and limit > 0:
                     limit -= 1
                     yield name
@@ -148,20 +201,20 @@ class RedisHotStore:
         The request is not retried. If its answer is lost, the claim may be stored without the caller's knowledge. The
         conversation can then be claimed again after ``lease`` seconds.
         """
-        return self._record(conversation, scripts.CLAIM, _milliseconds(lease), int(expired_only), again=False)
+        return self._record(conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation that the caller has claimed and ended, without retries. See ``HotStore.drop``."""
-        return bool(self._run(conversation, scripts.DROP, *expect, again=False)[1])
+        return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
         """Acquire or extend a conversation's lease (lock with an expiry). See ``HotStore.acquire_lease``."""
         key = self._key(conversation, "l")
-        return bool(self._evaluated(scripts.ACQUIRE, [key], (owner, _milliseconds(ttl))))
+        return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
         """Release a conversation's lease (lock with an expiry), without retries. See ``HotStore.release_lease``."""
-        return bool(self._evaluated(scripts.RELEASE, [self._key(conversation, "l")], (owner,), again=False))
+        return bool(self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False))
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under ``name``. See ``HotStore.get_value``."""
@@ -182,7 +235,7 @@ class RedisHotStore:
         else:
             self._client.close()
 
-    def _record(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> HotRecord | None:
+    def _record(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> HotRecord | None:
         """Run a Lua script that reads a conversation. Return the conversation, or None if the script returns nothing."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
@@ -221,7 +274,7 @@ class RedisHotStore:
 
         return self._tried(call) if commands else []
 
-    def _run(self, conversation: str, script: scripts.Script, *arguments: Any, again: bool = True) -> Any:
+    def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
         """Run a Lua script with the keys of a conversation, and return its answer.
 
         Raises:
@@ -233,7 +286,7 @@ class RedisHotStore:
             raise CorruptRecordError(f"record={key!r} is damaged: field {answer[1].decode()!r} is invalid", record=key)
         return answer
 
-    def _evaluated(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
+    def _evaluated(self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
         """Run a Lua script on the server, and return its answer.
 
         The script is called by its hash. Its text is sent only if the server does not have the script.
@@ -322,3 +375,80 @@ def redis_client(
         timeout=1, connection_class=connection, host=host, port=port, **settings
     )
     return redis.Redis.from_pool(pool)
+
+
+class _RedisRefusal(NamedTuple):
+    """Known cause of an error from Redis, with its remedy.
+
+    An error has this cause if its type is in ``kinds``, or if its text matches the regular expression ``words``.
+    """
+
+    reason: str
+    kinds: tuple[type[Exception], ...]
+    words: str
+    remedy: str
+    passes: bool = False
+    """Whether a retry may succeed within moments, for example during a failover."""
+
+
+# The first match counts. redis-py or a script may wrap the server's error, so that only the text identifies it.
+_REFUSALS = (
+    _RedisRefusal(
+        "authentication",
+        (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError, ExternalAuthProviderError),
+        r"WRONGPASS|NOAUTH|invalid username-password pair",
+        "user or password are wrong or outdated: configure the current ones",
+    ),
+    _RedisRefusal(
+        "permission",
+        (NoPermissionError,),
+        r"NOPERM|ACL failure",
+        "grant the user the permissions of `strands-manga-memory permissions --print acl`",
+    ),
+    _RedisRefusal("read-only", (ReadOnlyError,), r"READONLY", "the server is a replica: connect to the primary", passes=True),
+    _RedisRefusal("loading", (BusyLoadingError,), r"LOADING", "the server loads its data: wait until it is ready", passes=True),
+    _RedisRefusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica lost its primary: restore that", passes=True),
+    _RedisRefusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
+    _RedisRefusal(
+        "cluster",
+        (AskError, ClusterCrossSlotError),
+        r"MOVED|CROSSSLOT",
+        "the server is a node of a cluster: use redis+cluster://",
+    ),
+    _RedisRefusal(
+        "memory",
+        (OutOfMemoryError,),
+        r"OOM",
+        "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
+        passes=True,
+    ),
+    _RedisRefusal("clients", (), r"max number of clients", "the server has too many clients: raise maxclients", passes=True),
+    _RedisRefusal("disk", (), r"MISCONF", "the server cannot write to its disk: see its log", passes=True),
+    _RedisRefusal("replicas", (), r"NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
+    _RedisRefusal("script", (), r"BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
+)
+_PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
+_MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
+
+
+def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
+    """Convert an error of the Redis client, or of the source of its credentials, to an error of this package.
+
+    ``key`` is the requested key for the error message, or empty.
+
+    Returns:
+        The error, and whether a retry may succeed within moments.
+    """
+    text = str(error)
+    what = f"redis | {type(error).__name__}: {text}"
+    if re.search(r"\bWRONGTYPE\b", text):
+        remedy = "the key holds a value of another application: delete it"
+        return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key), False
+    for refusal in _REFUSALS:
+        if isinstance(error, refusal.kinds) or re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", text):
+            return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy), refusal.passes
+    if isinstance(error, _PASSING) or _MOVING in text:
+        return StoreUnavailableError(what), True
+    if isinstance(error, ResponseError):
+        return StoreRefusedError(what, reason="request", remedy="see the log of the server or of the proxy before it"), False
+    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails"), False

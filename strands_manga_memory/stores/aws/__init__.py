@@ -1,1 +1,0 @@
-"""Table in Amazon DynamoDB, with its requests and its data format."""

@@ -1,1 +1,0 @@
-"""Stores that need no server, in the memory of this process or in a local file."""

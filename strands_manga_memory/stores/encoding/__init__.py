@@ -1,1 +1,0 @@
-"""Serialization, compression and encryption of stored values."""

@@ -1,1 +1,0 @@
-"""Table on a PostgreSQL server, with its pool of connections."""

@@ -1,1 +1,0 @@
-"""Hot store in Redis or Valkey, with its scripts and its errors."""
