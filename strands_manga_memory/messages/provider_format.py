@@ -379,7 +379,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
         if not is_allowed or size > room:
             room = 0 if is_allowed else room
             return {"text": media_note(block)}
-        room = min(room, MOST_BYTES) - size
+        room = max(0, min(room, MOST_BYTES) - size)
         if kind in left:
             left[kind] -= 1
         return block

@@ -25,10 +25,13 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
     Args:
         text: Text to shorten.
         most: Largest number of characters of the result. Three quarters of them are the beginning.
-        gap: Text in place of the middle.
+        gap: Text in place of the middle. It is never shortened.
     """
-    tail = most // 4
-    return text if len(text) <= most else f"{text[: most - tail - len(gap)]}{gap}{text[-tail:]}"
+    if len(text) <= most:
+        return text
+    room = max(0, most - len(gap))
+    tail = min(most // 4, room)
+    return f"{text[: room - tail]}{gap}{text[len(text) - tail :]}"
 
 
 def split_pieces(text: str) -> Iterator[str]:

@@ -212,6 +212,9 @@ def test_media_of_too_many_bytes_give_way_but_for_the_newest() -> None:
     assert kinds == [["text"], ["text"], ["image"], ["image"]]
     large = {"role": "user", "content": [{"text": "look"}, image(15_000_001)]}
     assert for_model([large])[0] is large
+    stored: Any = {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://bucket/key"}}}}
+    earlier = {"role": "user", "content": [{"text": "look"}, stored]}
+    assert for_model([earlier, assistant(), large])[0] is earlier, "a reference takes no bytes"
 
 
 def test_media_in_tool_results_count_too() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.language.pii import DEFAULT_RULES
-from strands_manga_memory.messages.texts import find_matches, map_stretches
+from strands_manga_memory.messages.texts import find_matches, head_and_tail, map_stretches
 
 PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
 PARTS = st.sampled_from(
@@ -52,3 +52,10 @@ def test_a_text_that_is_changed_stretch_by_stretch_is_changed_whole(text: str, t
         map_stretches(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
         == ("ab" * times * 20 + text.replace("ß", "")).swapcase()
     )
+
+
+@given(st.text(max_size=60), st.integers(0, 50), st.sampled_from(["", "\n", " [...] "]))
+def test_an_excerpt_is_no_longer_than_allowed(text: str, most: int, gap: str) -> None:
+    excerpt = head_and_tail(text, most, gap)
+    assert len(excerpt) <= max(most, len(gap))
+    assert excerpt == text or gap in excerpt
