@@ -350,10 +350,13 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
             speaker, text = "tool", "\n".join(filter(None, map(_result_values, results)))
         else:
             speaker, text = message["role"], message_text(message)
-        if text and not is_quote(text) and not _is_small_talk(text, speaker):
-            text = redact_identifiers(text)
-            text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
-            yield ArchivedMessage(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
+        if not text or is_quote(text):
+            continue
+        if len(text) <= _SMALL_TALK_CHARACTERS and dialogue_act(text, speaker) in SMALL_TALK_ACTS:
+            continue
+        text = redact_identifiers(text)
+        text = text[:_TOOL_CHARACTERS] if speaker == "tool" else text
+        yield ArchivedMessage(id_of(message) or str(uuid.uuid4()), speaker, text, at or None)
 
 
 def _result_values(result: Any) -> str:
@@ -374,10 +377,6 @@ def _is_of_guard(value: Any) -> bool:
     The guard appends such a report to an earlier successful result of a tool.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
-
-
-def _is_small_talk(text: str, speaker: str) -> bool:
-    return len(text) <= _SMALL_TALK_CHARACTERS and dialogue_act(text, speaker) in SMALL_TALK_ACTS
 
 
 def _timed(record: Any) -> TimedMessage:

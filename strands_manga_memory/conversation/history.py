@@ -26,6 +26,7 @@ from strands_manga_memory.conversation.importance import size_of
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.messages import content_fingerprint, fingerprint, id_of, is_repair, is_turn_start, turns
+from strands_manga_memory.messages.message_parts import custom_metadata
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -307,7 +308,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 def logged_fingerprint(message: Message) -> int:
     """Return a hash of those parts of a message that may change after logging: its content and its custom metadata."""
-    custom = (message.get("metadata") or {}).get("custom")
+    custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
 

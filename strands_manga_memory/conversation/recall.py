@@ -259,7 +259,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     asked = frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
-    related = {number for number, message in found.items() if _is_related(message, asked)}
+    related = {number for number, message in found.items() if not asked.isdisjoint(evidence_terms(message.searched))}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
     for number, corrected in _corrections(found, related).items():
         related.add(number)
@@ -291,10 +291,6 @@ def _expand(
     for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
         found.update(archive.around(number))
     return scores, found
-
-
-def _is_related(message: ArchivedMessage, asked: frozenset[str]) -> bool:
-    return not asked.isdisjoint(evidence_terms(message.searched))
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:

@@ -35,7 +35,7 @@ from strands_manga_memory.conversation.importance import (
 )
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
 from strands_manga_memory.messages import calls_tools, is_of_tools, is_tool_pair, is_turn_start, turns
-from strands_manga_memory.messages.message_parts import PLACEHOLDER
+from strands_manga_memory.messages.message_parts import PLACEHOLDER, custom_metadata
 from strands_manga_memory.messages.provider_format import placeholder_count
 
 FIRST_TURN = "first turn"
@@ -216,9 +216,7 @@ def _units(messages: Sequence[Message], features: Sequence[MessageFeatures], ban
 
 def is_pinned(message: Message) -> bool:
     """Return whether a message is pinned, that is, has ``pinned`` in its ``metadata.custom``."""
-    metadata = message.get("metadata")
-    custom = metadata.get("custom") if isinstance(metadata, dict) else None
-    return isinstance(custom, dict) and custom.get("pinned") is True
+    return custom_metadata(message).get("pinned") is True
 
 
 def _required(

@@ -63,6 +63,7 @@ class PolicyStrategy:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self._trimmer = policy if isinstance(policy, ImportanceWeightedConversationManager) else policy.trimmer
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
@@ -116,10 +117,6 @@ class PolicyStrategy:
         else:
             state |= {"removed_message_count": 0, "layout": None}
         self.policy.restore_from_session(state)
-
-    @property
-    def _trimmer(self) -> ImportanceWeightedConversationManager:
-        return self.policy if isinstance(self.policy, ImportanceWeightedConversationManager) else self.policy.trimmer
 
 
 class PluginStrategy:

@@ -18,6 +18,7 @@ from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.summary_facts import RANK, Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.messages.injection import escape_tags
+from strands_manga_memory.messages.message_parts import custom_metadata
 
 VERSION = 1
 
@@ -132,19 +133,13 @@ def record_of(message: Message) -> Summary | None:
     Raises:
         CorruptRecordError: The record is malformed, or a newer version wrote it.
     """
-    state = _custom_metadata(message).get(KEY)
+    state = custom_metadata(message).get(KEY)
     return None if state is None or state == PART else Summary.from_state(state)
 
 
 def is_synthesized(message: Message) -> bool:
     """Return whether a message was created by this package to show a summary."""
-    return KEY in _custom_metadata(message)
-
-
-def _custom_metadata(message: Message) -> dict[str, Any]:
-    metadata: Any = message.get("metadata")
-    custom = metadata.get("custom") if isinstance(metadata, dict) else None
-    return custom if isinstance(custom, dict) else {}
+    return KEY in custom_metadata(message)
 
 
 # --- Messages that show a summary ---------------------------------------------------------------------------------------------

@@ -251,7 +251,9 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     before: list[ContentBlock] = []
     after: list[ContentBlock] = []
     if messages and context.dynamic_trailing_blocks:
-        messages[-1], after = _split_end(messages[-1], context.dynamic_trailing_blocks)
+        last = messages[-1]
+        end = max(0, len(last["content"]) - context.dynamic_trailing_blocks)
+        messages[-1], after = {**last, "content": last["content"][:end]}, last["content"][end:]
     if opening is not None:
         message = messages[opening]
         before = message["content"][: injected_count(message)]
@@ -262,11 +264,6 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
         return context.messages, Added(before, after)
     _restore_id(messages, context.agent.messages, opening)
     return messages, Added(before, after)
-
-
-def _split_end(message: Message, count: int) -> tuple[Message, list[ContentBlock]]:
-    end = max(0, len(message["content"]) - count)
-    return {**message, "content": message["content"][:end]}, message["content"][end:]
 
 
 def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.messages.texts import shorten_line
+from strands_manga_memory.messages.texts import SENTENCE_END, shorten_line
 
 _FAILURES = 200
 _WASTE = 8
@@ -30,7 +30,6 @@ _PYTHON_TOKEN = re.compile(
     r"'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|\b(?:None|True|False)\b|(?<![\w.])[A-Za-z_][\w.]*+\(|[()]"
 )
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false", ")": "]", "(": "["}
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(['\"\\])|(.))")
 
 
@@ -222,7 +221,7 @@ def _described(value: Any) -> str:
         parts = [text for item in value if (text := _described(item))]
         return ("; " if _holds_records(value) else ", ").join(parts)
     if isinstance(value, str) and not isinstance(value, Number):
-        sentences = dict.fromkeys(map(str.strip, _SENTENCE_END.split(value)))
+        sentences = dict.fromkeys(map(str.strip, SENTENCE_END.split(value)))
         return shorten_line(" ".join(sentences), _LONG_STRING)
     if value is None:
         return ""

@@ -40,6 +40,13 @@ def id_of(message: Message) -> str:
     return message.get("tracking_id") or ""
 
 
+def custom_metadata(message: Message) -> dict[str, Any]:
+    """Return the ``metadata.custom`` of a message. An empty dict if it is missing or malformed."""
+    metadata: Any = message.get("metadata")
+    custom = metadata.get("custom") if isinstance(metadata, dict) else None
+    return custom if isinstance(custom, dict) else {}
+
+
 def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the tool calls in a message, in order."""
     return _ids(message, "toolUse")

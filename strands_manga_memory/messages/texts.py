@@ -84,7 +84,7 @@ def map_stretches(change: Callable[[str], str], text: str) -> str:
 
 # --- Tokens -------------------------------------------------------------------------------------------------------------------
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 _SCRIPTS = re.compile(
     r"(?P<word>[A-Z][a-z]+|[a-z]+|[A-Z]+)|(?P<digits>[0-9]+)|(?P<spaces>[ \t]{2,})|(?P<lines>[\r\n]+)"
@@ -141,7 +141,7 @@ def truncate_to_tokens(text: str, most: int) -> str:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if estimate_tokens(f"{text[:middle]}…") <= most else (low, middle - 1)
     kept = text[:low]
-    ends = [found.start() for found in _SENTENCE_END.finditer(kept)]
+    ends = [found.start() for found in SENTENCE_END.finditer(kept)]
     if ends and ends[-1] >= low // 2:
         return kept[: ends[-1]].rstrip()
     return f"{kept.rstrip()}…" if kept.strip() else ""
