@@ -348,7 +348,7 @@ class HistoryLimits:
         If it is below ``most``, each trimming makes room for later turns. If not, a full history is trimmed a little in every
         turn.
         """
-        low = self.most if self.trim_to is None else min(self.trim_to, self.most)
+        low = min(self.trim_to or self.most, self.most)
         return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
@@ -364,8 +364,7 @@ class HistoryLimits:
             return self.lowest
         starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
         since = min(itertools.islice(starts, self.trim_every), default=0)
-        most = self.most if self.trim_to is None else min(self.trim_to, self.most)
-        return min(most, max(self.lowest, self.most - total(messages[since:])))
+        return min(self.trim_to or self.most, max(self.lowest, self.most - total(messages[since:])))
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.

@@ -367,13 +367,13 @@ class FullTextArchive:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._characters = 0
 
-    def keep(self, agent: Agent | None, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
+    def keep(self, agent: Agent, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
         """Keep the full texts of messages that are being truncated, and give the agent the tool that reads them.
 
         A full text that is already in memory is not replaced, because ``messages`` may contain a truncated form.
 
         Args:
-            agent: The agent. Without an agent, no tool is given.
+            agent: The agent.
             messages: The messages before truncation.
             cut: The truncated messages, keyed by their position in ``messages``.
         """
@@ -387,12 +387,12 @@ class FullTextArchive:
                 self._characters -= len(self._texts.popitem(last=False)[1])
         self.offer(agent, cut.values())
 
-    def offer(self, agent: Agent | None, messages: Iterable[Message]) -> None:
+    def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads truncated messages, if needed.
 
         The tool is needed if one of ``messages``, or an earlier message of the conversation, mentions it.
         """
-        if agent is None or READER in agent.tool_names:
+        if READER in agent.tool_names:
             return
         self.is_offered = self.is_offered or is_any_named(messages)
         if self.is_offered:

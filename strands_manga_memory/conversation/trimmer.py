@@ -495,7 +495,7 @@ class Trimmer:
         agent.messages[: len(history)] = window
         self._tail.show(history, window)
         if truncated := {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}:
-            self.archive.keep(self.agent, candidates, truncated)
+            self.archive.keep(agent, candidates, truncated)
             logger.info(
                 "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated messages",
                 *(len(truncated), tokens_before, selection.tokens, selection.budget),
