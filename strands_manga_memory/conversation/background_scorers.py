@@ -5,6 +5,7 @@ Until a message has been rated, or if the rating fails, the message has the scor
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -97,7 +98,7 @@ class BackgroundScorer:
                 judged = self._judged[key]
                 return by_rules if judged is None else judged
             self._waiting[key] = Line(message["role"], text[:_READ])
-            if self._run is None or self._run.is_lost:
+            if self._run is None or self._run.is_lost or self._run.is_done:  # done, but not ended by itself: it was stopped
                 self._run = Run(self._answer_all)
         return by_rules
 
@@ -108,12 +109,7 @@ class BackgroundScorer:
         """
         with self._lock:
             run = self._run
-        if run is not None:
-            try:
-                run.result(seconds)
-            except TimeoutError:
-                return False
-        return True
+        return run is None or run.join(seconds)
 
     async def _answer_all(self) -> None:
         while True:
@@ -138,7 +134,7 @@ class BackgroundScorer:
             scores = [float(score) for score in (await answer if inspect.isawaitable(answer) else answer)]
             if len(scores) != len(lines) or not all(0 <= score <= 1 for score in scores):
                 raise ValueError("the judge did not return one score from 0 to 1 for each line")
-        except Exception as error:  # noqa: BLE001 - a judge may raise anything, and the rules have scored what they score
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a judge may raise anything, and the rules have scored
             logger.warning("lines=<%d>, error=<%s> | not judged, the rules score", len(lines), type(error).__name__)
             return [None] * len(lines)
         return [*scores]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterable, Sequence
@@ -83,6 +84,24 @@ def test_a_judge_that_fails_leaves_it_to_the_rules(answer: Any, caplog: pytest.L
     assert scorer.revision == 0
     assert "not judged, the rules score" in caplog.text
     assert "Hello" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit()])
+def test_a_judge_that_was_stopped_is_asked_again(error: BaseException) -> None:
+    calls = []
+
+    def judge(lines: Sequence[Line]) -> list[float]:
+        calls.append(lines)
+        if len(calls) == 1:
+            raise error
+        return [0.7 for _ in lines]
+
+    scorer = BackgroundScorer(judge)
+    scorer.score(said("1", "I always prefer hardcovers."))
+    assert scorer.wait()
+    scorer.score(said("2", "I always prefer paperbacks."))
+    assert scorer.wait()
+    assert scorer.score(said("2", "I always prefer paperbacks.")) == 0.7
 
 
 def test_only_so_many_judgements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
