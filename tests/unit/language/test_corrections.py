@@ -8,6 +8,7 @@ import pytest
 
 from strands_manga_memory.language import Fact, FactKind, RuleFactExtractor
 from strands_manga_memory.language.summary_facts import merge_facts
+from tests.lines import rows
 from tests.unit.conversation.messages import assistant, user
 
 
@@ -80,34 +81,7 @@ def test_a_correction_acts_once() -> None:
     assert not any("2 copies" in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("first", "answer", "then", "gone", "stays"),
-    [
-        (
-            "Book a table for 8 at 15:45 on Sunday.",
-            "Unfortunately the booking was not successful.",
-            "Hmm, I could eat at 14:45.",
-            "15:45",
-            "14:45",
-        ),
-        (
-            "Book it for Monday.",
-            "Sorry, they are booked. Would you like a different day?",
-            "Yes, for Tuesday.",
-            "Monday",
-            "Tuesday",
-        ),
-        ("Set it at 11:15.", "It is set.", "Please try 10:15 on the same day.", "11:15", "10:15"),
-        (
-            "I want to pick up the car at 2 pm.",
-            "There is a Corolla.",
-            "Is there anything else? I pick it up at 3 pm.",
-            "2 pm",
-            "3 pm",
-        ),
-        ("15時でお願いします。", "申し訳ございません、満席です。", "16時でお願いします。", "15時", "16時"),
-    ],
-)
+@pytest.mark.parametrize(("first", "answer", "then", "gone", "stays"), rows("refused_values"))
 def test_a_value_given_for_one_that_was_refused_takes_its_place(
     first: str, answer: str, then: str, gone: str, stays: str
 ) -> None:
@@ -164,31 +138,7 @@ def test_merging_a_piece_at_a_time_keeps_what_merging_at_once_keeps() -> None:
     assert said(*texts) == [slot.text for slot in at_once]
 
 
-@pytest.mark.parametrize(
-    ("texts", "present", "absent"),
-    [
-        (["Send 2 copies of Monster.", "Not 2 copies, 3 copies."], ["3 copies"], ["2 copies of"]),
-        (["The parcel should arrive on May 3.", "I got that wrong, it's May 5."], ["May 5"], ["arrive on May 3"]),
-        (["My order is ORD-11111.", "Oops, typo: ORD-11112."], ["ORD-11112"], ["is ORD-11111"]),
-        (["I need volume 4.", "Sorry, volume 5 I mean."], ["volume 5"], ["need volume 4"]),
-        (["Pick it up at 3 pm.", "Let me correct myself: 4 pm."], ["4 pm"], ["at 3 pm"]),
-        (["I want 2 copies of Monster.", "And 3 copies of Pluto."], ["2 copies", "3 copies"], []),
-        (["The meeting is at 3 pm.", "The other one is at 4 pm."], ["3 pm", "4 pm"], []),
-        (["I paid 20 dollars for it.", "Now it costs 25 dollars."], ["20 dollars", "25 dollars"], []),
-        (["Deliver it on Friday.", "Rather on Saturday, please."], ["Saturday"], ["it on Friday"]),
-        (["Book a table for 4 people.", "Change that to 6 people."], ["6 people"], ["for 4 people"]),
-        (["モンスターを2冊送ってください。", "2冊ではなく3冊です。"], ["3冊"], ["を2冊送"]),
-        (["荷物は5月3日に届けてください。", "間違えました、5月5日です。"], ["5月5日"], ["5月3日に"]),
-        (["注文番号はORD-11111です。", "すみません、ORD-11112でした。"], ["ORD-11112"], ["はORD-11111"]),
-        (["4巻が欲しいです。", "4巻じゃなくて5巻です。"], ["5巻"], ["4巻が"]),
-        (["午後3時に受け取ります。", "訂正します、午後4時です。"], ["午後4時"], ["午後3時に"]),
-        (["モンスターを2冊ください。", "プルートゥも3冊ください。"], ["2冊", "3冊"], []),
-        (["会議は午後3時です。", "もう一つは午後4時です。"], ["午後3時", "午後4時"], []),
-        (["20ドル払いました。", "今は25ドルします。"], ["20ドル", "25ドル"], []),
-        (["金曜日に届けてください。", "やっぱり土曜日にしてください。"], ["土曜日"], ["金曜日に届"]),
-        (["4名で予約してください。", "6名に変更してください。"], ["6名"], ["4名で予"]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "present", "absent"), rows("corrections"))
 def test_a_correction_alone_replaces_the_value_before(texts: list[str], present: list[str], absent: list[str]) -> None:
     facts = " | ".join(said(*texts))
     assert all(value in facts for value in present)

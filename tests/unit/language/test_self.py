@@ -31,36 +31,6 @@ def test_a_question_about_oneself_states_no_preference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("Please remember that my sister's birthday is May 3.", {"sister's birthday": "May 3"}),
-        ("Call me Ken.", {"name": "Ken"}),
-        ("I live in Osaka.", {"home": "Osaka"}),
-        ("my name is ken and i hate horror", {"name": "ken", "dislikes": "horror"}),
-        ("My favorite genre is horror, is that in stock?", {"genre": "horror"}),
-        ("ケンと呼んでください。", {"name": "ケン"}),
-        ("大阪に住んでいます。", {"home": "大阪"}),
-        ("妹の誕生日は5月3日だと覚えておいてください。", {"妹の誕生日": "5月3日"}),
-        ("What is my favorite genre?", {}),
-        ("私の好きなジャンルは何ですか？", {}),
-        ("私の好きなジャンルは?", {}),
-        ("私の好きなジャンル、何が好きだったかな", {}),
-        ("Call me crazy but I love horror.", {"genre": "horror"}),
-        ("I go by train.", {}),
-        ("覚えておいてください", {}),
-        ("Please remember that.", {}),
-        ("名前は言えません", {"名前は言えません": "名前は言えません"}),
-        ("東京に引っ越したいです。", {}),
-        ("私をケンと呼んでください", {"name": "ケン"}),
-        ("以前は大阪に住んでいましたが、今は東京に住んでいます。", {"home": "東京"}),
-        ("I no longer live in Osaka, I live in Kyoto now.", {"home": "Kyoto"}),
-    ],
-)
-def test_what_is_said_of_oneself_is_kept_under_what_it_is_about(text: str, kept: dict[str, str]) -> None:
-    assert collect_preferences([text]) == kept
-
-
-@pytest.mark.parametrize(
     ("before", "text", "after"),
     [
         ("Call me Ken.", "Don't call me Ken.", {}),

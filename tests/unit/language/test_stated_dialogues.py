@@ -69,36 +69,3 @@ def test_rules_find_what_users_state_about_themselves_alone(language: str) -> No
 )
 def test_words_around_a_preference_do_not_hide_it(text: str, stated: tuple[str, str]) -> None:
     assert stated in [(said.slot, said.value) for said in extract_preferences([text])]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "No, forget my budget.",
-        "Sorry, forget my budget.",
-        "You should forget my budget.",
-        "Scratch that and forget my budget.",
-        "I changed my mind, please forget my budget.",
-        "Hi Momo, forget my budget.",
-    ],
-)
-def test_words_before_a_request_to_forget_do_not_hide_it(text: str) -> None:
-    assert collect_preferences(["My budget is 40 dollars.", text]) == {}
-
-
-def test_a_new_style_of_answers_replaces_the_style_before() -> None:
-    assert collect_preferences(["これからは敬語で話してください。", "これからはタメ口で話してください。"]) == {
-        "style": "タメ口で"
-    }
-
-
-@pytest.mark.parametrize(
-    ("texts", "budget"),
-    [
-        (["My budget is $40 per month.", "Make that 60."], "$60 per month"),
-        (["My budget is 3000 yen for 2 books.", "Make it 3500."], "3500"),
-        (["予算は三千円までです。", "Make that 3500."], "3500"),
-    ],
-)
-def test_a_changed_amount_replaces_the_only_number_of_a_budget(texts: list[str], budget: str) -> None:
-    assert collect_preferences(texts) == {"budget": budget}

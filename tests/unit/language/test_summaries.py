@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import ModelSessionSummarizer, RuleSessionSummarizer, SessionSummary
-from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.session_summaries import (
     SessionSummaryError,
     check_summary,
@@ -20,35 +19,7 @@ from strands_manga_memory.language.session_summaries import (
 )
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
 from strands_manga_memory.testing import ScriptedModel
-
-
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        ("My favorite genre is horror.", ("genre", "horror")),
-        ("my favourite author would be Junji Ito, thanks", ("author", "Junji Ito")),
-        ("Please answer in Japanese", ("language", "Japanese")),
-        ("日本語でお願いします", ("language", "日本語")),
-        ("My budget is 3000 yen.", ("budget", "3000 yen")),
-        ("予算は3000円です", ("budget", "3000円")),
-        ("I only buy paperbacks", ("format", "paperbacks")),
-        ("電子版の方がいいです", ("format", "電子版")),
-        ("ネタバレなしで", ("spoilers", "ネタバレなし")),
-        ("好きなジャンルはホラーです。", ("genre", "ホラー")),
-        ("I really love dark fantasy.", ("genre", "fantasy")),
-    ],
-)
-def test_preferences(sentence: str, expected: tuple[str, str]) -> None:
-    assert collect_preferences([sentence]) == dict([expected])
-
-
-@pytest.mark.parametrize("sentence", ["Do you like horror?", "Is volume 3 in stock?", "Thanks!", "", "在庫はありますか"])
-def test_what_states_no_preference(sentence: str) -> None:
-    assert collect_preferences([sentence]) == {}
-
-
-def test_the_last_value_of_a_key_counts() -> None:
-    assert collect_preferences(["My budget is 30. My budget is 50 yen.", "hi"]) == {"budget": "50 yen"}
+from tests.lines import rows
 
 
 def test_topics_sentiment_and_open_questions() -> None:
@@ -174,14 +145,6 @@ def test_an_own_summarizer_is_completed_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["I will check with the publisher.", "Let me look.", "I can't say.", "確認します。", "お調べします。", "分かりかねます。"],
-)
-def test_a_postponed_answer_leaves_its_question_open(answer: str) -> None:
-    assert find_open_questions([("user", "Is volume 5 in stock?"), ("assistant", answer)]) == ["Is volume 5 in stock?"]
-
-
-@pytest.mark.parametrize(
     ("lines", "expected"),
     [
         (
@@ -265,73 +228,11 @@ def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
     assert summary.text.endswith('The answer was "It\'s sold out".')
 
 
-@pytest.mark.parametrize(
-    ("lines", "is_open"),
-    [
-        ([("user", "Do you ship to Malta?"), ("assistant", "I'll have to ask my colleague about that.")], True),
-        ([("user", "How much is the box set?"), ("assistant", "One moment, I'm checking.")], True),
-        ([("user", "How much is the box set?"), ("assistant", "The box set is 80 dollars.")], False),
-        ([("user", "Could you find out when volume 9 is due?"), ("assistant", "Sure, give me a day or two.")], True),
-        ([("user", "Is the cafe open on Sundays?"), ("assistant", "Yes, from ten to six.")], False),
-        ([("user", "Tell me when Berserk is back in stock."), ("assistant", "Will do!")], True),
-        ([("user", "Please let me know once you have heard from the publisher."), ("assistant", "Of course.")], True),
-        ([("user", "Is Pluto in stock?"), ("assistant", "I don't have that information right now.")], True),
-        (
-            [
-                ("user", "Is Pluto in stock?"),
-                ("assistant", "Let me check."),
-                ("user", "OK"),
-                ("assistant", "Yes, Pluto is in stock."),
-            ],
-            False,
-        ),
-        ([("user", "Isn't it lovely today?"), ("assistant", "It is!")], False),
-        ([("user", "マルタに送れますか？"), ("assistant", "担当者に聞いてみます。")], True),
-        ([("user", "ボックスセットはいくらですか？"), ("assistant", "少々お待ちください、調べております。")], True),
-        ([("user", "ボックスセットはいくらですか？"), ("assistant", "ボックスセットは8000円です。")], False),
-        ([("user", "9巻がいつ出るか調べてもらえますか？"), ("assistant", "はい、一両日いただけますか。")], True),
-        ([("user", "カフェは日曜も開いていますか？"), ("assistant", "はい、十時から六時までです。")], False),
-        ([("user", "ベルセルクが入荷したら教えてください。"), ("assistant", "承知しました。")], True),
-        ([("user", "出版社から返事が来たら知らせてください。"), ("assistant", "もちろんです。")], True),
-        ([("user", "プルートゥは在庫ありますか？"), ("assistant", "今のところ情報がありません。")], True),
-        (
-            [
-                ("user", "プルートゥは在庫ありますか？"),
-                ("assistant", "確認します。"),
-                ("user", "はい"),
-                ("assistant", "プルートゥは在庫があります。"),
-            ],
-            False,
-        ),
-        ([("user", "いい天気ですね？"), ("assistant", "そうですね！")], False),
-    ],
-)
+@pytest.mark.parametrize(("lines", "is_open"), rows("open_questions"))
 def test_a_question_is_open_until_an_answer_that_is_no_promise(lines: list[tuple[str, str]], is_open: bool) -> None:
     assert bool(find_open_questions(lines)) is is_open
 
 
-@pytest.mark.parametrize(
-    ("texts", "topics"),
-    [
-        (["Do you have Attack on Titan?", "And Vinland Saga, please."], ["Attack on Titan", "Vinland Saga"]),
-        (["Hello, my name is Maria Lopez. Where is my order?"], []),
-        (["I'm looking for “Goodnight Punpun” and One Piece."], ["Goodnight Punpun", "One Piece"]),
-        (["Please send it on Monday. Could Friday work too?"], []),
-        (["Some horror for me, please. Horror is best in October."], ["horror"]),
-        (["What about the paperback?", "The Paperback, please!"], ["paperback"]),
-        (["Thanks. Perfect. Sounds Good."], []),
-        (["Is Junji Ito's Uzumaki still sold in Germany?"], ["Uzumaki", "Junji Ito", "Germany"]),
-        (["『進撃の巨人』はありますか。", "あと、ヴィンランド・サガもください。"], ["進撃の巨人", "ヴィンランド・サガ"]),
-        (["こんにちは、マリア・ロペスです。注文はどうなりましたか。"], []),
-        (["「おやすみプンプン」とワンピースを探しています。"], ["おやすみプンプン", "ワンピース"]),
-        (["キャンセルはできますか。メールで連絡してください。"], []),
-        (["ホラーをお願いします。ホラーが一番です。"], ["ホラー"]),
-        (["サイズとカラーを教えてください。"], []),
-        (["ありがとうございます。オッケーです。"], []),
-        (["ドロヘドロの在庫はありますか。"], ["ドロヘドロ"]),
-        (["Is this the shop on Elm Street? I'd like Berserk.", "Name's Priya, order RES-2291."], ["Berserk"]),
-        (["『シドニアの騎士』はある？", "シドニアを1冊、ラッピングして"], ["シドニアの騎士"]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "topics"), rows("topics"))
 def test_topics_are_titles_and_known_values_alone(texts: list[str], topics: list[str]) -> None:
     assert sorted(extract_topics(texts)) == sorted(topics)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from strands_manga_memory.language.preferences import (
@@ -53,108 +55,16 @@ def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: st
     assert len(wrong) <= len(others) / 25, wrong
 
 
-@pytest.mark.parametrize(
-    ("said", "heard"),
-    [
-        ("I avoid games with graphic violence.", ("genre", "violence", False)),
-        ("I prefer books with large letters.", ("likes", "books with large letters", True)),
-        ("医療ものは血が出るので苦手です。", ("genre", "医療", False)),
-        ("I need English editions.", ("language", "english", True)),
-        ("歴史ものに興味があります。", ("genre", "歴史", True)),
-    ],
-)
-def test_a_taste_is_told_with_all_that_narrows_it(said: str, heard: tuple[str, str, bool]) -> None:
-    assert [(each.slot, each.value, each.liked) for each in extract_preferences([said])] == [heard]
+@pytest.mark.parametrize(("text", "found"), rows("extracted_preferences"))
+def test_tastes_of_one_message(text: str, found: list[list[Any]]) -> None:
+    """A taste has all that narrows it. Words of the shop or of the moment, and words that point at something, are none."""
+    assert [[each.slot, each.value, each.liked] for each in extract_preferences([text])] == found
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "I'm able to be comfortable at a table.",
-        "please transfer me",
-        "The horror section is great.",
-        "My paperback arrived torn.",
-        "I want a horror manga for my brother.",
-        "I don't need travel insurance.",
-        "No thanks so much.",
-        "電子版が見つかりません。",
-        "ファンタジーは売れていますか。",
-    ],
-)
-def test_words_that_only_hold_the_name_of_a_genre_or_serve_the_moment_are_no_taste(said: str) -> None:
-    assert extract_preferences([said]) == []
-
-
-@pytest.mark.parametrize(
-    ("said", "comes_to"),
-    [
-        (
-            ["I love horror manga.", "I don't like horror any more, I prefer romance."],
-            {"dislikes": "horror", "genre": "romance"},
-        ),
-        (["I love horror.", "I also like romance."], {"genre": "romance, horror"}),
-        (["I hate horror.", "I love horror."], {"genre": "horror"}),
-        (["My favorite genre is horror.", "My favorite genre is romance."], {"genre": "romance"}),
-        (["I love One Piece.", "I don't like One Piece any more."], {"dislikes": "One Piece"}),
-        (["I love horror.", "I used to love horror."], {}),
-        (["I prefer digital editions.", "I'd rather have paperbacks now."], {"format": "paperbacks"}),
-        (["ホラーが好きです。", "もうホラーは好きじゃないです。恋愛の方がいいです。"], {"dislikes": "ホラー", "genre": "恋愛"}),
-        (["I love horror.", "ホラーは苦手になりました。"], {"dislikes": "ホラー"}),
-        (["Please answer in Japanese.", "Please answer in English."], {"language": "English"}),
-        (["My budget is 30 dollars.", "Make my budget 50 dollars instead."], {"budget": "50 dollars"}),
-        (["My budget is 3000 yen.", "Please raise my budget to 5000 yen."], {"budget": "5000 yen"}),
-        (["予算は3000円です。", "予算は5000円に変更します"], {"budget": "5000円"}),
-        (["予算は3000円です。", "予算を4000円に上げてください。"], {"budget": "4000円"}),
-        (["浦沢直樹の作品が好きです。", "浦沢直樹はもう読みません"], {"dislikes": "浦沢直樹"}),
-        (["浅野いにおの漫画が好きです。", "浅野いにおはもう読みたくないです。"], {"dislikes": "浅野いにお"}),
-        (["I love everything by Junji Ito.", "I don't read Junji Ito any more."], {"dislikes": "Junji Ito"}),
-        (["keep answers short", "You can give me long, detailed answers again."], {}),
-        (["Keep your answers brief.", "You may give longer answers again."], {}),
-        (["短く答えてください。", "また詳しく答えていいです。"], {"style": "詳しく"}),
-        (["I live in Osaka.", "I moved to Kyoto."], {"home": "Kyoto"}),
-        (["I live in Osaka.", "We recently relocated from Osaka to Nagoya."], {"home": "Nagoya"}),
-        (["大阪に住んでいます。", "先月名古屋へ引っ越した。"], {"home": "名古屋"}),
-        (["I moved to digital."], {"format": "digital"}),
-        (["I love horror.", "Forget what I said about horror."], {}),
-        (["I hate gore.", "Forget that I hate gore."], {}),
-        (["I love horror.", "Don't forget that I love horror."], {"genre": "horror"}),
-        (["ホラーが好きです。", "ホラーのことは忘れてください。"], {}),
-        (["I love horror. I love romance."], {"genre": "romance, horror"}),
-        (["ホラーが好きです。恋愛が好きです。"], {"genre": "恋愛, ホラー"}),
-        (["I love horror. Actually I prefer romance now."], {"genre": "romance"}),
-    ],
-)
-def test_a_change_of_mind_leaves_what_was_said_last(said: list[str], comes_to: dict[str, str]) -> None:
-    assert collect_preferences(said) == comes_to
-
-
-@pytest.mark.parametrize(
-    ("said", "comes_to"),
-    [
-        ("I'm over isekai, give me mystery.", {"dislikes": "isekai", "genre": "mystery"}),
-        ("I'm done with fantasy, show me thrillers.", {"dislikes": "fantasy", "genre": "thrillers"}),
-        ("No more romance, mystery please!", {"dislikes": "romance", "genre": "mystery"}),
-        ("No horror, comedy instead.", {"dislikes": "horror", "genre": "comedy"}),
-        ("No horror, gore or zombies please.", {"dislikes": "zombies, gore, horror"}),
-        ("No horror, gore, violence please.", {"dislikes": "violence, gore, horror"}),
-        ("I hated horror, but mystery grew on me.", {"dislikes": "horror", "genre": "mystery"}),
-        ("I disliked sports manga but seinen won me over.", {"dislikes": "sports", "genre": "seinen"}),
-        ("異世界はもう飽きたので、ミステリーをください。", {"dislikes": "異世界", "genre": "ミステリー"}),
-        ("恋愛はもういいので、推理ものをお願いします。", {"dislikes": "恋愛", "genre": "推理"}),
-        ("I'm not into romance, except for rom-coms.", {"dislikes": "romance", "genre": "rom-coms"}),
-        ("I hate isekai apart from comedies.", {"dislikes": "isekai", "genre": "comedies"}),
-        ("I love everything except horror.", {"dislikes": "horror"}),
-        ("Anything but isekai for me, please.", {"dislikes": "isekai"}),
-        ("The delivery was anything but fast.", {}),
-        ("I never buy digital, only paperbacks.", {"dislikes": "digital", "format": "paperbacks"}),
-        ("ミステリー以外は読みません。", {"genre": "ミステリー"}),
-        ("ホラー以外なら何でも好きです。", {"dislikes": "ホラー"}),
-        ("I never spend more than 20 euros on a book.", {"budget": "20 euros"}),
-        ("I won't go over 25 pounds.", {"budget": "25 pounds"}),
-    ],
-)
-def test_each_side_of_a_sentence_has_its_own_polarity(said: str, comes_to: dict[str, str]) -> None:
-    assert collect_preferences([said]) == comes_to
+@pytest.mark.parametrize(("texts", "preferences"), rows("collected_preferences"))
+def test_preferences_after_several_messages(texts: list[str], preferences: dict[str, str]) -> None:
+    """A change of mind leaves the last statement, and each side of a sentence has its own polarity."""
+    assert collect_preferences(texts) == preferences
 
 
 @pytest.mark.parametrize(
@@ -172,39 +82,6 @@ def test_each_side_of_a_sentence_has_its_own_polarity(said: str, comes_to: dict[
 )
 def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
     assert all(each.slot == "" for each in extract_preferences([said]))
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "I never said I like horror.",
-        "We didn't tell you we hate romance.",
-        "ホラーが好きとは言っていません。",
-        "恋愛が好きだと言った覚えはありません。",
-        "I prefer to pay by card.",
-        "I like to pick up my books at the store.",
-        "支払いはカードのほうがいいです。",
-        "店頭で受け取るほうが好きです。",
-        "Is there horror? I need it by Friday.",
-        "Do you have the horror box? I like it.",
-    ],
-)
-def test_what_was_not_said_or_is_the_shops_is_no_taste(said: str) -> None:
-    assert extract_preferences([said]) == []
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Got any good josei? I adore that stuff.",
-        "Do you carry seinen? I can't get enough of it.",
-        "What about harem? I can't stand that kind of thing.",
-        "ホラーはありますか？大好きなんです。",
-        "百合は置いていますか？ちょっと苦手です。",
-    ],
-)
-def test_a_statement_that_only_points_at_something_is_no_preference(said: str) -> None:
-    assert extract_preferences([said]) == []
 
 
 @pytest.mark.parametrize(
@@ -236,22 +113,3 @@ def test_a_message_that_says_very_much_is_heard_in_part() -> None:
 def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
     slots = {"genre": "horror, romance", "likes": "Uzumaki", "budget": "3,000 yen"}
     assert apply_preference(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Just for today I prefer horror.",
-        "For this gift, I love hardcover.",
-        "This time I want something in paperback.",
-        "今回だけホラーがいいです。",
-        "今日はコメディの気分です。",
-    ],
-)
-def test_a_wish_for_one_occasion_is_no_preference(text: str) -> None:
-    assert extract_preferences([text]) == []
-
-
-def test_a_lasting_preference_beside_a_wish_for_one_occasion_is_kept() -> None:
-    found = extract_preferences(["I love romance. Just for today, show me horror."])
-    assert [(each.slot, each.value) for each in found] == [("genre", "romance")]
