@@ -336,7 +336,7 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether containers in a value are nested deeper than ``levels`` levels."""
     level = [value]
     for _ in range(levels + 1):
-        held = [item.values() if isinstance(item, Mapping) else item for item in level if _holder_of(item)]
+        held = [item.values() if isinstance(item, Mapping) else item for item in level if _container_of(item)]
         if not held:
             return False
         level = list({id(item): item for items in held for item in items}.values())  # by id, against growth in cycles
@@ -382,36 +382,28 @@ def nodes_of(value: Any) -> list[Any]:
     """
     nodes: list[Any] = []
     path: set[int] = set()
-    work: list[tuple[Any, str, Iterator[Any], list[Any]]] = []
-
-    def entered(item: Any) -> bool:
-        """Append the node of an item to the list ``nodes``, and return False.
-
-        A container that JSON cannot represent is pushed on ``work`` instead, because its items come first. Return True.
-        """
-        name = _holder_of(item)
-        if not name or is_json(item):
-            nodes.append(["json", item] if name else _leaf(item))
-            return False
-        if id(item) in path:
-            raise ValueError(f"a {type(item).__name__} contains itself, it cannot be stored")
-        path.add(id(item))
-        work.append((item, name, _items(item), [name]))
-        return True
-
-    entered(value)
-    while work:
-        holder, _, rest, node = work[-1]
-        for item in rest:
-            if entered(item):
+    open_holders: list[tuple[Any, Iterator[Any], list[Any]]] = [(None, iter([value]), [])]
+    while open_holders:
+        holder, items, node = open_holders[-1]
+        for item in items:
+            container = _container_of(item)
+            if not container:
+                nodes.append(_leaf(item))
+            elif is_json(item):
+                nodes.append(["json", item])
+            elif id(item) in path:
+                raise ValueError(f"a {type(item).__name__} contains itself, it cannot be stored")
+            else:  # its items come first
+                path.add(id(item))
+                open_holders.append((item, iter(_items(item)), [container]))
                 break
             node.append(len(nodes) - 1)
         else:
-            work.pop()
-            path.discard(id(holder))
-            nodes.append(node)
-            if work:
-                work[-1][3].append(len(nodes) - 1)
+            open_holders.pop()
+            if open_holders:
+                path.discard(id(holder))
+                nodes.append(node)
+                open_holders[-1][2].append(len(nodes) - 1)
     return nodes
 
 
@@ -435,10 +427,10 @@ def value_of(nodes: Any) -> Any:
             continue
         items = []
         for index in rest:
+            if values[index] is _ItemPlaceholder:
+                raise ValueError("an item belongs to two containers")
             items.append(values[index])
             values[index] = _ItemPlaceholder  # a shared item would grow with every level
-        if any(item is _ItemPlaceholder for item in items):
-            raise ValueError("an item belongs to two containers")
         taken += len(items)
         values.append(_HOLDERS[name](items))
     if taken != len(values) - 1:
@@ -453,18 +445,27 @@ class _ItemPlaceholder:
     """
 
 
-def _holder_of(item: Any) -> str:
+def _container_of(item: Any) -> str:
+    """Return the name of a container's type in its node, or an empty text if the value is not a container."""
     if isinstance(item, Mapping):
         return "dict"
-    return next((kind.__name__ for kind in (list, tuple, set, frozenset) if isinstance(item, kind)), "")
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(item, kind):
+            return kind.__name__
+    return ""
 
 
-def _items(holder: Any) -> Iterator[Any]:
+def _items(holder: Any) -> list[Any]:
+    """Return the items of a container in the order of its node. For a dict, keys and values alternate."""
+    items: list[Any] = []
     if isinstance(holder, Mapping):
-        return (part for key, value in holder.items() for part in (_hashable(key), value))
-    if isinstance(holder, set | frozenset):
-        return map(_hashable, sorted(holder, key=lambda item: text_of(item, repr)))
-    return iter(holder)
+        for key, value in holder.items():
+            items += (_hashable(key), value)
+    elif isinstance(holder, set | frozenset):
+        items += map(_hashable, sorted(holder, key=lambda item: text_of(item, repr)))
+    else:
+        items += holder
+    return items
 
 
 def _hashable(item: Any) -> Any:
@@ -472,12 +473,13 @@ def _hashable(item: Any) -> Any:
 
     An item that is or contains a dict, list or set is converted to text. Other items are returned unchanged.
     """
-    level = [item]
-    while level:
-        names = set(map(_holder_of, level))
-        if not names <= {"", "tuple", "frozenset"}:
+    inner = [item]
+    for part in inner:  # grows by the items of its containers
+        container = _container_of(part)
+        if container in ("dict", "list", "set"):
             return text_of(item)
-        level = [inner for held in level if _holder_of(held) for inner in held]
+        if container:
+            inner += part
     return item
 
 

@@ -123,10 +123,12 @@ class PostgresTable(SQLTable):
         for _ in range(_TRIES):
             try:
                 with self._connected() as connection, connection.transaction():
-                    read = [write.key for write in planned if write.when is not None]
-                    stored = {key: self._locked(connection, key) for key in read}
-                    if not self._all_met(planned, stored):
-                        return False
+                    stored: dict[Key, bytes | None] = {}
+                    for write in planned:
+                        if write.when is not None:
+                            stored[write.key] = self._locked(connection, write.key)
+                            if not self._is_met(write, stored[write.key]):
+                                return False
                     for write in planned:
                         is_absent = write.when is not None and stored[write.key] is None
                         if not write.is_check:

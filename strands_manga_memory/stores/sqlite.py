@@ -24,6 +24,32 @@ from strands_manga_memory.exceptions import (
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Item, Key, SQLTable, TableSchema, Write, loaded
 
+logger = logging.getLogger(__name__)
+
+FILE_VERSION = 1
+"""``PRAGMA user_version`` of the files that this package writes. Files of newer versions are rejected and not changed."""
+
+_MOST_SCRUB_SECONDS = 1.0
+_BEGIN_PAUSE = (0.0005, 0.003)
+"""Least and most seconds between two attempts to begin a transaction: about the time that a write takes."""
+
+_PASSING = {  # error codes after which a retry may succeed
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_DAMAGED = "damaged", "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE .recover`"
+_REFUSED = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: ("disk", "the disk is full: free some space"),
+    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: correct the permissions or the mount"),
+    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: correct the permissions"),
+    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: correct the permissions"),
+}
+
 
 class SQLiteTable(SQLTable):
     """Durable table in a SQLite file.
@@ -109,11 +135,11 @@ class SQLiteTable(SQLTable):
         planned, removed = self._planned(writes), 0
         with self._file.connected() as connection:
             with self._file.transaction(connection):
-                read = [write.key for write in planned if write.when is not None]
-                rows = {key: connection.execute(self._select, key).fetchone() for key in read}
-                stored = {key: None if row is None else row[0] for key, row in rows.items()}
-                if not self._all_met(planned, stored):
-                    return False
+                for write in planned:
+                    if write.when is not None:
+                        row = connection.execute(self._select, write.key).fetchone()
+                        if not self._is_met(write, None if row is None else row[0]):
+                            return False
                 for write in planned:
                     if write.is_check:
                         continue
@@ -123,33 +149,6 @@ class SQLiteTable(SQLTable):
             if removed and scrub:
                 self._file.scrub(connection)
         return True
-
-
-logger = logging.getLogger(__name__)
-
-FILE_VERSION = 1
-"""``PRAGMA user_version`` of the files that this package writes. Files of newer versions are rejected and not changed."""
-
-_MOST_SCRUB_SECONDS = 1.0
-_BEGIN_PAUSE = (0.0005, 0.003)
-"""Least and most seconds between two attempts to begin a transaction: about the time that a write takes."""
-
-_PASSING = {  # error codes after which a retry may succeed
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-}
-_DAMAGED = "damaged", "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE .recover`"
-_REFUSED = {
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_FULL: ("disk", "the disk is full: free some space"),
-    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: correct the permissions or the mount"),
-    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: correct the permissions"),
-    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: correct the permissions"),
-}
 
 
 class SQLiteFile:
@@ -284,30 +283,22 @@ class SQLiteFile:
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            while not self._begin(connection, can_wait=time.monotonic() < end):
-                time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311
+            while not connection.in_transaction:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # also with extended codes
+                    if not is_busy or time.monotonic() >= end:
+                        raise
+                    time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311
         finally:
-            self._wait_up_to(self._deadline, connection)
+            connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         try:
             yield
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-
-    def _begin(self, connection: sqlite3.Connection, *, can_wait: bool) -> bool:
-        """Begin a write transaction and return True. Return False if another process writes and ``can_wait`` is true."""
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if can_wait and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # also with extended codes
-                return False
-            raise
-        return True
-
-    @staticmethod
-    def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * seconds)}")
 
     def close(self) -> None:
         """Close the connection to the SQLite file. The next use opens a new connection."""
@@ -342,13 +333,13 @@ class SQLiteFile:
         or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
-        self._wait_up_to(min(self._deadline, wait), connection)
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
         try:
             self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.OperationalError:  # another connection of this process runs a checkpoint
             self._is_scrub_due = True
         finally:
-            self._wait_up_to(self._deadline, connection)
+            connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         if self._is_scrub_due and not was_due:
             logger.warning("table=<%s> | erased data stays in the write-ahead log while other processes read it", self._table)
 

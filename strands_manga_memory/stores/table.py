@@ -82,9 +82,13 @@ class Condition:
             return self.absent
         if not self.equals and not self.below:
             return False
-        return all(item.get(name) == value for name, value in self.equals.items()) and all(
-            isinstance(item.get(name), int | float) and item[name] < value for name, value in self.below.items()
-        )
+        for name, value in self.equals.items():
+            if item.get(name) != value:
+                return False
+        for name, limit in self.below.items():
+            if not isinstance(item.get(name), int | float) or item[name] >= limit:
+                return False
+        return True
 
 
 ABSENT = Condition(absent=True)
@@ -374,14 +378,10 @@ class SQLTable:
             planned[key] = PlannedWrite(key, write.when, data, write.is_check)
         return [planned[key] for key in sorted(planned)]
 
-    def _all_met(self, planned: Sequence[PlannedWrite], stored: Mapping[Key, bytes | None]) -> bool:
-        """Return whether the stored records meet the conditions of all planned writes."""
-        for write in planned:
-            data = stored.get(write.key)
-            item = None if write.when is None or data is None else loaded(data, write.key, self.schema)
-            if write.when is not None and not write.when.met_by(item):
-                return False
-        return True
+    def _is_met(self, write: PlannedWrite, data: bytes | None) -> bool:
+        """Return whether a stored record meets the condition of a planned write. ``data`` is None if there is no record."""
+        item = None if data is None else loaded(data, write.key, self.schema)
+        return write.when is None or write.when.met_by(item)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record, or return False if the stored record does not meet the condition ``when``.

@@ -101,7 +101,9 @@ class EventRecorder:
         """
         if not self.enabled:
             return
-        context = _active() if event.has_span else None
+        context = otel_context.get_current() if event.has_span else None
+        if not context or not trace.get_current_span(context).is_recording():
+            context = None
         self._entries.append(_QueuedEvent(event, time.time_ns(), seconds, attributes, counts, context))
         if not self._has_thread:
             self._has_thread = True
@@ -233,11 +235,6 @@ def carried(work: Callable[[], _T]) -> Callable[[], _T]:
     return partial(contextvars.copy_context().run, work)
 
 
-def _active() -> Context | None:
-    context = otel_context.get_current()
-    return context if context and trace.get_current_span(context).is_recording() else None
-
-
 recorder = EventRecorder()
 """Recorder of this process."""
 
@@ -301,14 +298,6 @@ class _TurnClock:
             recorder.note(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
             self._start = None
 
-    @contextmanager
-    def in_layer(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.layer += time.perf_counter() - start
-
 
 class _TimedRegistry:
     """Hook registry that measures the duration of each callback added to it, and adds this to the total of the turn."""
@@ -318,15 +307,21 @@ class _TimedRegistry:
         self._clock = clock
 
     def add_callback(self, event_type: Any, callback: Callable[[Any], Any], **options: Any) -> None:
-        in_layer = self._clock.in_layer  # the callbacks keep the clock alive, not the registry that holds them
+        clock = self._clock  # the callbacks keep the clock alive, not the registry that holds them
 
         async def awaited(event: Any) -> None:
-            with in_layer():
+            start = time.perf_counter()
+            try:
                 await callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
 
         def called(event: Any) -> None:
-            with in_layer():
+            start = time.perf_counter()
+            try:
                 callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
 
         self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
 
