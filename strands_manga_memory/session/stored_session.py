@@ -27,10 +27,19 @@ from strands_manga_memory.session.conversation_transfer import (
     fork,
     rewind,
 )
-from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition, LogRepository
-from strands_manga_memory.session.tiers import Kind, Place, Tiers, is_in_hot, member_ids, members, tombstone_key, unlist
+from strands_manga_memory.session.tiers import (
+    Kind,
+    Place,
+    Tiers,
+    is_in_hot,
+    member_ids,
+    members,
+    put_group_tombstone,
+    tombstone_key,
+    unlist,
+)
 from strands_manga_memory.stores.codec import MOST_LEVELS, dump, is_json, is_nested_deeper, load
 
 COUNTERS = ("turn_count", "created", "last_activity")

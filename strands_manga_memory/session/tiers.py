@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
+from strands_manga_memory.session.protocol.durable_tier import ENDED_BELOW, HOT, DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.ttl import TtlPolicy
@@ -105,6 +105,27 @@ def tombstone_key(partition: str) -> Key:
         partition: Partition of the session, or of the user's directory (list of sessions).
     """
     return partition, TOMBSTONE
+
+
+def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
+    """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
+
+    A caller that also deletes each conversation must list the conversations after this call, because more may have been saved.
+
+    Args:
+        table: The durable tier.
+        key: Key of the tombstone, one of the ``watched`` keys of ``DurableTier``.
+        now: The time in seconds since 1970.
+        until: Time when the table may delete the tombstone, in seconds since 1970.
+
+    Returns:
+        Lowest number of a conversation's run (incarnation) that the tombstone does not delete.
+    """
+    before = (table.get(*key) or {}).get(ENDED_BELOW)
+    incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
+    names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
+    table.put({**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)})
+    return incarnation
 
 
 BUCKETS = 16
@@ -410,10 +431,6 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
         return None
     directory = directory_key(place.session, ids)
 
-    def expires_at(record: Record) -> int:
-        keeps = tiers.ttl.tombstone_seconds if record.is_empty else tiers.ttl.session + tiers.ttl.grace
-        return math.ceil(tiers.clock() + keeps)
-
     def index_items(stored: Mapping[str, str]) -> list[Item]:
         listed = directory_entry(place.session, stored)
         return [*ExpiryIndex.items(place, stored, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
@@ -423,7 +440,8 @@ def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> Durab
         place.session,
         place.member,
         codec=tiers.codec,
-        expires_at=expires_at,
+        kept_seconds=tiers.ttl.session + tiers.ttl.grace,
+        tombstone_seconds=tiers.ttl.tombstone_seconds,
         index_items=index_items,
         watched=[tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])],
         has_hot=tiers.hot is not None,

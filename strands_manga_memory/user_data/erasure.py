@@ -16,7 +16,6 @@ from strands_manga_memory.memory.preferences.preference_outbox import ENTRY, HEA
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
-from strands_manga_memory.session.protocol.durable_tier import put_group_tombstone
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.tiers import (
     TOMBSTONE,
@@ -27,6 +26,7 @@ from strands_manga_memory.session.tiers import (
     finalized_key,
     listings,
     member_ids,
+    put_group_tombstone,
     tombstone_key,
     unseen_copies,
 )

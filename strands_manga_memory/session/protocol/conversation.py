@@ -9,10 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
-from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts, head_record
+from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
-from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey, begins_log, ended_turns, missing_turns
+from strands_manga_memory.session.protocol.record import (
+    Record,
+    Turn,
+    TurnKey,
+    begins_log,
+    ended_turns,
+    head_record,
+    missing_turns,
+)
 from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0

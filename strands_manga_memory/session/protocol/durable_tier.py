@@ -36,7 +36,6 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_object,
     turn_of,
 )
-from strands_manga_memory.session.protocol.split import is_part, put_split, whole_value
 from strands_manga_memory.stores.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
@@ -49,6 +48,13 @@ TRIES = 8
 
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
+MOST_BYTES = 350_000
+"""Maximum size in bytes of a value in one item. The limit of DynamoDB is 400 KB, including attribute names and keys."""
+
+MOST_PARTS = 10_000
+"""Maximum number of parts of a value. A value that lists more parts is damaged."""
+
+_MOST_READS = 10  # of a value that other writers keep replacing
 
 HOT = "hot"
 """Attribute of a head that was written by a process with a hot tier."""
@@ -84,7 +90,8 @@ class DurableTier:
         session: Partition of the conversation's items.
         member: Prefix of the items' sort values.
         codec: Encrypts the items, and compresses large items.
-        expires_at: Returns the time when the table may delete a head that is written now, in seconds since 1970.
+        kept_seconds: Seconds for which the table keeps a head after a write. Default: a day and an hour.
+        tombstone_seconds: Seconds for which the table keeps a tombstone. Default: the same.
         index_items: Returns the items that list the conversation in indexes. They are put before the first head.
         watched: Keys of the tombstones that delete the conversation's session or user. They are read with the head.
         has_hot: Whether there is also a hot tier, which may have a copy of the conversation.
@@ -98,14 +105,16 @@ class DurableTier:
         member: str,
         *,
         codec: Codec,
-        expires_at: Callable[[Record], int],
+        kept_seconds: float = 90_000.0,
+        tombstone_seconds: float = 90_000.0,
         index_items: Callable[[Mapping[str, str]], Sequence[Item]] = lambda ids: [],
         watched: Sequence[Key] = (),
         has_hot: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table, self._session, self._member, self._codec = table, session, member, codec
-        self._expires_at, self._index_items, self._clock = expires_at, index_items, clock
+        self._kept_seconds, self._tombstone_seconds = kept_seconds, tombstone_seconds
+        self._index_items, self._clock = index_items, clock
         self._watched, self._has_hot = tuple(watched), has_hot
         self._key: Key = (session, f"{member}#HEAD")
         self._head: _Head | None = None
@@ -215,14 +224,15 @@ class DurableTier:
         return True
 
     def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:
-        ttl = self._table.schema.ttl
-        attributes: dict[str, Any] = {"v": secrets.randbits(50), ttl: self._expires_at(record)}
-        attributes["state"] = DELETED if record.is_empty else ACTIVE
-        if not record.is_empty and "member" in record.ids:
+        is_tombstone = record.is_empty
+        expires_at = math.ceil(self._clock() + (self._tombstone_seconds if is_tombstone else self._kept_seconds))
+        attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: expires_at}
+        attributes["state"] = DELETED if is_tombstone else ACTIVE
+        if not is_tombstone and "member" in record.ids:
             attributes["member"] = record.ids["member"]
         if self._has_hot or (before is not None and before.get(HOT)):
             attributes[HOT] = True
-        data = seal_object(_object_of(record), "/".join(self._key), Codec() if record.is_empty else self._codec)
+        data = seal_object(_object_of(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
         when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
         return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 
@@ -426,51 +436,6 @@ def attempts(tier: str) -> Iterator[int]:
 sleep = time.sleep
 
 
-def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
-
-    A caller that also deletes each conversation must list the conversations after this call, because more may have been saved.
-
-    Args:
-        table: The durable tier.
-        key: Key of the tombstone, one of the ``watched`` keys of ``DurableTier``.
-        now: The time in seconds since 1970.
-        until: Time when the table may delete the tombstone, in seconds since 1970.
-
-    Returns:
-        Lowest number of a conversation's run (incarnation) that the tombstone does not delete.
-    """
-    before = (table.get(*key) or {}).get(ENDED_BELOW)
-    incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
-    names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
-    table.put({**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)})
-    return incarnation
-
-
-def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
-    """Return a conversation's state in the form that the durable tier stores.
-
-    The stored form has only the messages of the turns in ``unlogged``. Its field ``seen`` has the number of messages of each
-    turn. A message is counted only if it is in ``record.turns``, or if ``before`` counted it. Other messages may be missing in
-    a table that was restored from a backup.
-
-    Args:
-        record: The state of the conversation.
-        unlogged: Turns that are incomplete in the log, with the number of messages that the log has of each.
-        before: The previously stored state; None if there is none.
-    """
-    had = before.seen if before is not None and before.incarnation == record.incarnation else {}
-    seen = {}
-    for key, length in record.seen.items():
-        held = len(record.turns[key].messages) if key in record.turns else 0
-        known = min(length, max(held, had.get(key, 0)))
-        if known:
-            seen[key] = known
-    return replace(
-        record, turns={key: record.turns[key] for key in unlogged if key in record.turns}, unlogged=dict(unlogged), seen=seen
-    )
-
-
 def _object_of(record: Record) -> dict[str, Any]:
     value = record_object(record, {key: len(turn.messages) for key, turn in record.turns.items()})
     if record.states:
@@ -511,3 +476,110 @@ def _readable_attributes(turn: Turn) -> dict[str, Any]:
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+# Large values
+
+
+def put_split(
+    table: Table,
+    key: Key,
+    data: bytes,
+    *,
+    attributes: Mapping[str, Any],
+    when: Condition,
+    before: Item | None = None,
+    scrub: bool = False,
+) -> Item | None:
+    """Store a value in one or more items of a table.
+
+    The first item is written last, and makes the value visible. All items have the same time to live.
+
+    Args:
+        table: The table.
+        key: Key of the first item.
+        data: The value.
+        attributes: Further attributes of the first item.
+        when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
+        before: The item that is replaced. Its further parts are deleted afterwards.
+        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the value that interrupted
+            writes have left are then deleted, too; see also ``Table.put``.
+
+    Returns:
+        The first item without the value; None if the condition was not met.
+    """
+    rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[]) if scrub else ()
+    obsolete = {_key_of(table, row) for row in rows}
+    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
+    if len(chunks) > 1:
+        item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
+    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+    for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
+        table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
+    is_put = table.put({**item, "data": chunks[0]}, when=when, scrub=scrub)
+    if is_put:
+        obsolete.update([] if before is None else part_keys(table, before))
+    else:
+        # The driver may have repeated a put that had already succeeded.
+        is_there = "tag" in item and (table.get(*key) or {}).get("tag") == item["tag"]
+        obsolete = set() if is_there else set(part_keys(table, item))
+    if obsolete:
+        table.batch_write(deletes=sorted(obsolete))
+    return item if is_put else None
+
+
+def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
+    """Read a value that is stored in one or more items of a table.
+
+    If another writer replaces the value during the read, the new value is read.
+
+    Args:
+        table: The table.
+        item: The first item of the value.
+
+    Returns:
+        The first item, and the whole value.
+
+    Raises:
+        CorruptRecordError: A part is missing.
+        OvertakenError: The value was deleted meanwhile, or is replaced again and again.
+    """
+    key = _key_of(table, item)
+    name, before = "/".join(key), None
+    for _ in range(_MOST_READS):
+        keys = part_keys(table, item)
+        found = table.batch_get(keys) if keys else {}
+        chunks = [part.get("data") for part in (item, *(found.get(key, {}) for key in keys))]
+        whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
+        if len(whole) == len(chunks):
+            return item, b"".join(whole)
+        if before is not None and before.get("tag") == item.get("tag"):
+            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
+        before, present = item, table.get(*key)
+        if present is None:
+            break
+        item = present
+    raise OvertakenError(f"record={name!r} changed while it was read")
+
+
+def part_keys(table: Table, item: Item) -> list[Key]:
+    """Return the keys of all table items of a split value, except the first item ``item``.
+
+    Raises:
+        CorruptRecordError: The first item has no valid number of parts.
+    """
+    (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
+    if type(parts) is not int or not 0 < parts <= MOST_PARTS:
+        name = f"{partition}/{sort}"
+        raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
+    return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]
+
+
+def _key_of(table: Table, item: Item) -> Key:
+    return item[table.schema.partition], item[table.schema.sort]
+
+
+def is_part(sort: str) -> bool:
+    """Return whether the table item with this sort value is part of a split value, but not its first part."""
+    return "~" in sort.rpartition("#")[2]

@@ -441,6 +441,30 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     return {key: length for key, length in logged.items() if length < len(record.turns[key].messages)}
 
 
+def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
+    """Return a conversation's state in the form that the durable tier stores.
+
+    The stored form has only the messages of the turns in ``unlogged``. Its field ``seen`` has the number of messages of each
+    turn. A message is counted only if it is in ``record.turns``, or if ``before`` counted it. Other messages may be missing in
+    a table that was restored from a backup.
+
+    Args:
+        record: The state of the conversation.
+        unlogged: Turns that are incomplete in the log, with the number of messages that the log has of each.
+        before: The previously stored state; None if there is none.
+    """
+    had = before.seen if before is not None and before.incarnation == record.incarnation else {}
+    seen = {}
+    for key, length in record.seen.items():
+        held = len(record.turns[key].messages) if key in record.turns else 0
+        known = min(length, max(held, had.get(key, 0)))
+        if known:
+            seen[key] = known
+    return replace(
+        record, turns={key: record.turns[key] for key in unlogged if key in record.turns}, unlogged=dict(unlogged), seen=seen
+    )
+
+
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
     """Return the keys of those turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
     turns = record.turns

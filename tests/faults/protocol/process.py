@@ -45,9 +45,7 @@ class Opener:
         store, table = (self._hot if hot else None), (self._table if durable else None)
         hold = Conversation(
             hot=None if store is None else HotTier(store, f"{self._name}/A:a", codec=Codec(), keeps_log=self._table is None),
-            durable=None
-            if table is None
-            else DurableTier(table, self._name, "A:a", codec=Codec(), expires_at=lambda record: 0),
+            durable=None if table is None else DurableTier(table, self._name, "A:a", codec=Codec()),
         )
         open_hold(hold)
         return hold

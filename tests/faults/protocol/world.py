@@ -111,7 +111,7 @@ class Process:
         tiers = world.tiers
         self.hold = Conversation(
             hot=HotTier(hot, "s/A:a", codec=_CODEC, keeps_log=tiers == "hot") if tiers != "durable" else None,  # type: ignore[arg-type]
-            durable=None if tiers == "hot" else DurableTier(durable, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0),  # type: ignore[arg-type]
+            durable=None if tiers == "hot" else DurableTier(durable, "s", "A:a", codec=_CODEC),  # type: ignore[arg-type]
             clock=world.clock,
             session_seconds=1e12,
         )
@@ -335,7 +335,7 @@ class World:
 
     def _read_head(self) -> Record | None:
         table: Any = self.durable.store
-        return DurableTier(table, "s", "A:a", codec=_CODEC, expires_at=lambda record: 0).read_head()
+        return DurableTier(table, "s", "A:a", codec=_CODEC).read_head()
 
     def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
         """Check the window of a process that has just read some tiers."""

@@ -11,8 +11,8 @@ from strands import Agent
 from strands_manga_memory import SessionSweeper, TieredSessionManager
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import HOT, put_group_tombstone
-from strands_manga_memory.session.tiers import Place, Tiers, connect, directory_key, tombstone_key
+from strands_manga_memory.session.protocol.durable_tier import HOT
+from strands_manga_memory.session.tiers import Place, Tiers, connect, directory_key, put_group_tombstone, tombstone_key
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faults.protocol.process import open_hold

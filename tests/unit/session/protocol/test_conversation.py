@@ -63,17 +63,12 @@ class Stores:
         table: Any = self.durable
         conversation = Conversation(
             hot=HotTier(tier, "s/A:a", codec=Codec(), keeps_log=not durable) if hot else None,
-            durable=DurableTier(table, "s", "A:a", codec=Codec(), expires_at=self._expires_at, clock=self.clock)
-            if durable
-            else None,
+            durable=DurableTier(table, "s", "A:a", codec=Codec(), clock=self.clock) if durable else None,
             clock=self.clock,
         )
         if load:
             open_hold(conversation)
         return conversation
-
-    def _expires_at(self, record: Any) -> int:
-        return int(self.clock() + 90_000)
 
     @property
     def requests(self) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.session.protocol.durable_tier import DurableTier, head_record
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version, head_record
 from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
 from strands_manga_memory.stores.codec import dump
 from tests.unit.session.support import SurvivingHotStore, dynamodb_table
@@ -77,7 +77,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
 
 def durable(table: Table, unique: str, **options: Any) -> DurableTier:
     """Return a durable tier as a new process makes it."""
-    return DurableTier(table, f"s-{unique}", "A:a", **{"codec": Codec(), "expires_at": lambda record: 0, **options})
+    return DurableTier(table, f"s-{unique}", "A:a", **{"codec": Codec(), **options})
 
 
 def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, unique: str) -> None:
