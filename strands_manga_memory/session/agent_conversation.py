@@ -29,8 +29,7 @@ from strands_manga_memory.session.agent_snapshot import (
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
-from strands_manga_memory.session.protocol.conversation import is_nothing
-from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey, is_nothing
 from strands_manga_memory.session.session_log import LogEntry, LogPosition
 from strands_manga_memory.session.tiers import Place, Tiers, connect
 from strands_manga_memory.stores.codec import dump, load, trusted

@@ -157,8 +157,11 @@ def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
 
     Other stored values, such as metadata, and deleted states are left out.
     """
-    names = (name for name in states if name.startswith(STATE) or name in _WHOLE.values())
-    return {name: dump(states[name]) for name in names if states[name] != []}
+    return {
+        name: dump(value)
+        for name, value in states.items()
+        if (name.startswith(STATE) or name in _WHOLE.values()) and value != []
+    }
 
 
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:

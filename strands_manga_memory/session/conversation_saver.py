@@ -318,13 +318,9 @@ def awaitable(future: Future[None]) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
-    def settle() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
     def ended(_: Future[None]) -> None:
         with suppress(RuntimeError):  # the event loop was closed before the future ended
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(waiter.set_result, None)
 
     future.add_done_callback(ended)
     return waiter

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
@@ -13,12 +14,15 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier, atte
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
 from strands_manga_memory.session.protocol.record import (
+    CLOSED,
     Record,
     Turn,
     TurnKey,
     begins_log,
     ended_turns,
+    forgotten_keys,
     head_record,
+    is_nothing,
     missing_turns,
 )
 from strands_manga_memory.telemetry import FLUSH, note
@@ -115,11 +119,9 @@ class Conversation:
         """
 
         def read_durable(*, is_alone: bool) -> StoreUnavailableError | None:
-            return self._attempt(lambda: read("durable", lambda: self.read_head(is_alone=is_alone)))[1]
+            return self._attempt(read, "durable", partial(self.read_head, is_alone=is_alone))[1]
 
-        def read_hot() -> tuple[Record | None, StoreUnavailableError | None]:
-            return self._attempt(lambda: read("hot", lambda: self.read_hot(touch=touch)))
-
+        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = start(read_hot) if self.hot is not None else _ended((None, None))
         was_lost, head_error = False, None
         if self.durable is not None:
@@ -182,7 +184,7 @@ class Conversation:
         """Read those messages of the agent's history that are not in memory yet. If the read fails, they stay missing."""
         base = self.local.base
         if lacking := base.lacking:
-            found, _ = self._attempt(lambda: self.read_turns(base.incarnation, lacking))
+            found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
@@ -299,7 +301,9 @@ class Conversation:
     def close(self, *, writes_hot: bool = True) -> None:
         """Flush the conversation, and mark its durable copy as complete: nothing newer is in the hot tier."""
         if self.hot is not None and self.durable is not None:
-            self.local.close()
+            with self.local.lock:
+                if not self.local.base.is_empty or self.local.own:
+                    self.local.set_states({CLOSED: True})
         self.flush(writes_hot=writes_hot)
 
     def _write_hot(self, record: Record) -> bool:
@@ -325,11 +329,10 @@ class Conversation:
             if not durable.is_known or writes_log:
                 self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
             for _ in attempts("durable"):
-                if self._is_new_durably and durable.unlisted_keys(Record(incarnation=1)):
-                    self.read_head()  # the author of the turns has put a head before them, perhaps just now
-                    if self._is_new_durably:
-                        # The log is left of a conversation that was lost or deleted: nothing of it may come back.
-                        self.local.first_incarnation = self.local.next_incarnation(1)
+                is_new = durable.record is None and not self.local.base.incarnation
+                if is_new and durable.unlisted_keys(Record(incarnation=1)) and self.read_head() is None:
+                    # The log is left of a conversation that was lost or deleted: nothing of it may come back.
+                    self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
                     return
@@ -340,10 +343,6 @@ class Conversation:
                         missing = self._put_turns(draft, missing)
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
-
-    @property
-    def _is_new_durably(self) -> bool:
-        return self._durable().record is None and not self.local.base.incarnation
 
     def _put_head(self, draft: Record, head: Record) -> bool:
         if not self.local.note_offer(draft):
@@ -362,17 +361,15 @@ class Conversation:
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
         with self._hot_io:
-            return bool(self._attempt(lambda: self._write_hot(self.local.draft()))[0])
+            return bool(self._attempt(self._write_hot, self.local.draft())[0])
 
     def _fill_hot(self) -> None:
         """Write the conversation to a hot tier that lacks it, unless the durable tier's version differs (as by a deletion)."""
-        if self.hot is None:
-            return
         with self._hot_io:
             record, head = self.local.base, self.local.head_copy
             is_stored = record.incarnation and head is not None and head.version == record.version
-            if self.hot.is_known and self.begins_durably and is_stored:
-                self._attempt(lambda: self._write_hot(record))
+            if self.hot is not None and self.hot.is_known and self.begins_durably and is_stored:
+                self._attempt(self._write_hot, record)
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
         durable = self._durable()
@@ -399,20 +396,18 @@ class Conversation:
         left = self._put_turns(record, missing)
         if not self._put_head(record, durable.with_proven_turns(head_record(record, left, known), record)):
             return False
-        if writes_hot and self.local.has_met_others:
-            self._note_logged_in_hot()
+        if writes_hot and self.hot is not None and self.local.has_met_others:
+            self._note_logged_in_hot(self.hot)
         return True
 
-    def _note_logged_in_hot(self) -> None:
+    def _note_logged_in_hot(self, hot: HotTier) -> None:
         """Update the hot tier's list of turns that are missing in the log, which other writers read."""
-        if self.hot is None:
-            return
         with self._hot_io:
-            known, base = self.hot.record, self.local.base
+            known, base = hot.record, self.local.base
             if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
                 return
             record = replace(base, version=max(base.version, known.version).marked())
-            self._attempt(lambda: self._write_hot(record))
+            self._attempt(self._write_hot, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
         """Write missing turns that have ended to the log. Return the other missing turns, with their numbers of messages there.
@@ -420,11 +415,8 @@ class Conversation:
         A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
-        loggable = {
-            key
-            for key in ended_turns(record, missing, self._clock() - OPEN_SECONDS)
-            if stored.get(key, 0) >= len(record.turns[key].messages)
-        }
+        ended = ended_turns(record, missing, self._clock() - OPEN_SECONDS)
+        loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             note(FLUSH, max(0.0, self._clock() - min(times)))
         for key in sorted(loggable):
@@ -450,7 +442,7 @@ class Conversation:
         """Delete the conversation from both tiers, and leave a tombstone in each. The call may be repeated after an error."""
         hot, found = self.hot, None
         if hot is not None:
-            found, _ = self._attempt(lambda: hot.read_to_delete(ttl=self.hot_seconds(Record())))
+            found, _ = self._attempt(partial(hot.read_to_delete, ttl=self.hot_seconds(Record())))
         known = found.incarnation if found else 0
         tombstone = self._put_tombstone_durably(known) if self.durable is not None else None
         if self.hot is not None:
@@ -524,7 +516,7 @@ class Conversation:
         if self.hot is not None:
             with self._hot_io:
                 if self.durable is not None:
-                    self._attempt(lambda: self._write_tombstone(after))
+                    self._attempt(self._write_tombstone, after)
                 elif not self.hot.record or self.hot.record.version != base.version or not self._write_tombstone(after):
                     return False
         with self.local.lock:
@@ -559,7 +551,9 @@ class Conversation:
         logged = {}
         if found is not None and self.durable is not None:
             incarnation = max(found.incarnation, self.local.base.incarnation)
-            turns = self.durable.get_turns(incarnation, self.local.forgotten_keys(found))
+            with self.local.lock:
+                forgotten = forgotten_keys(found, self.local.base, self.local.own)
+            turns = self.durable.get_turns(incarnation, forgotten)
             logged = {key: len(turn.messages) for key, turn in turns.items()}
         self.local.take_in(found, logged)
 
@@ -590,16 +584,12 @@ class Conversation:
         return self.durable
 
     @staticmethod
-    def _attempt(call: Callable[[], Any]) -> tuple[Any, StoreUnavailableError | None]:
+    def _attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, StoreUnavailableError | None]:
+        """Return the result of a call and None or, if a tier does not answer, None and its error."""
         try:
-            return call(), None
+            return call(*arguments), None
         except StoreUnavailableError as error:
             return None, error
-
-
-def is_nothing(record: Record | None) -> bool:
-    """Return whether a record (a tier's state of a conversation) is missing or has no content."""
-    return record is None or record.is_empty
 
 
 def _ended(result: Any) -> Future[Any]:

@@ -508,15 +508,17 @@ def put_split(
     Returns:
         The first item without the value; None if the condition was not met.
     """
-    rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[]) if scrub else ()
-    obsolete = {_key_of(table, row) for row in rows}
+    obsolete: set[Key] = set()
+    if scrub:
+        rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
+        obsolete = {_key_of(table, row) for row in rows}
     chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
     if len(chunks) > 1:
         item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
-    expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-    for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
-        table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
+        expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
+        for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
+            table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
     is_put = table.put({**item, "data": chunks[0]}, when=when, scrub=scrub)
     if is_put:
         obsolete.update([] if before is None else part_keys(table, before))

@@ -79,9 +79,8 @@ class LocalCopy:
         self.view: tuple[Slot, ...] = ()
         self.window: tuple[Slot, ...] = ()
         self.own: dict[TurnKey, Turn] = {}
-        self.has_news = self.is_overruled = self.is_loaded = False
-        self.dropped = self.resets = 0
-        self.has_met_others = False
+        self.has_news = self.is_overruled = self.is_loaded = self.has_met_others = False
+        self.dropped = self.resets = self._lamport_time = 0
         self.evicted: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
@@ -131,9 +130,8 @@ class LocalCopy:
             if self._changes.get(CLOSED, self.base.is_closed):
                 self._changes[CLOSED] = False
             turn = self.own[self._open]
-            self.own[self._open] = replace(
-                turn, messages=(*turn.messages, message), times=(*turn.times, self._clock() if at is None else at)
-            )
+            times = (*turn.times, self._clock() if at is None else at)
+            self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=times)
             slot = Slot(self._open, len(turn.messages))
             self.view = (*self.view, slot)
             # A turn that a rewind removed, and that goes on, comes back as a whole.
@@ -161,10 +159,11 @@ class LocalCopy:
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history, given as references. Messages may have been removed, edited or added."""
         with self.lock:
-            kept = self.base.without_redacted_bodies(view)
-            edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
-            outdated = edited - {slot[:2] for slot in self.view if slot.body != _OUTDATED}
-            shown = tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in kept)
+            shown = kept = self.base.without_redacted_bodies(view)
+            if kept != tuple(view):  # the agent may still have the originals of redacted messages
+                edited = {slot[:2] for slot in {*view} - {*kept} if slot.body}
+                outdated = edited - {slot[:2] for slot in self.view if slot.body != _OUTDATED}
+                shown = tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in kept)
             if shown == self.view:
                 return
             before, self.view = {slot[:2] for slot in self.view}, shown
@@ -188,12 +187,6 @@ class LocalCopy:
             redactions = self.base.redactions
             evicted = {key: turn.redact(redactions.get(key, {})) for key, turn in self.evicted.items()}
             return {**evicted, **self.base.turns, **self.own}
-
-    def close(self) -> None:
-        """Let the next flush mark the conversation as complete in the durable tier, unless a message is added before it."""
-        with self.lock:
-            if not self.base.is_empty or self.own:
-                self.set_states({CLOSED: True})
 
     def set_states(self, states: Mapping[str, Any]) -> None:
         """Set named state values of the conversation. Other values do not change."""
@@ -269,27 +262,39 @@ class LocalCopy:
     def turn_count(self) -> int:
         """Number of turns of the conversation so far, including unsaved turns."""
         with self.lock:
-            new = [key for key in self.unsaved() if not self.base.counted_length(key)]
-            return self.base.turn_count + sum(not self.own[key].about.get(CONTINUES) for key in new)
+            return self.base.turn_count + self._count_unsaved()[0]
 
     @property
     def message_count(self) -> int:
         """Number of messages of the conversation so far, including unsaved messages."""
-        return self.base.message_count + self.unsaved_messages
+        with self.lock:
+            return self.base.message_count + self._count_unsaved()[1]
 
     @property
     def unsaved_messages(self) -> int:
         """Number of messages of the conversation that no store has confirmed."""
         with self.lock:
-            return sum(len(turn.messages) - self.base.counted_length(key) for key, turn in self.unsaved().items())
+            return self._count_unsaved()[1]
+
+    def _count_unsaved(self) -> tuple[int, int]:
+        """Return the number of turns and the number of messages of the conversation that no store has confirmed."""
+        turns = messages = 0
+        for key, turn in self.unsaved().items():
+            counted = self.base.counted_length(key)
+            turns += not counted and not turn.about.get(CONTINUES)
+            messages += len(turn.messages) - counted
+        return turns, messages
 
     @property
     def is_dirty(self) -> bool:
         """Whether the conversation has a change in this process that no store has confirmed."""
         with self.lock:
-            copies = (copy for copy in (self.hot_copy, self.head_copy) if copy is not None)
-            is_stored = any(copy.version == self.base.version and copy.has_content_of(self.base) for copy in copies)
-            return self.has_work() or (self.base.incarnation > 0 and not is_stored)
+            if self.has_work():
+                return True
+            for copy in (self.hot_copy, self.head_copy):
+                if copy is not None and copy.version == self.base.version and copy.has_content_of(self.base):
+                    return False
+            return self.base.incarnation > 0
 
     # The stores' side
 
@@ -299,12 +304,14 @@ class LocalCopy:
             base = self.base
             if not self.is_dirty:
                 return base
-            version = self.next_version()
-            own = self.unsaved()
+            version, own = self.next_version(), self.unsaved()
+            new_turns, new_messages = self._count_unsaved()
+            turns, seen, unlogged = {**self.evicted, **base.turns}, dict(base.seen), dict(base.unlogged)
             self._drafted = {key: length for key, length in self._drafted.items() if key in self.own}
-            self._drafted |= {key: len(turn.messages) for key, turn in own.items()}
-            turns = {**self.evicted, **base.turns}
-            turns |= {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
+            for key, turn in own.items():
+                turns[key] = turn.merge(base.turns.get(key, turn))
+                seen[key] = self._drafted[key] = len(turn.messages)
+                unlogged[key] = base.logged_length(key)
             used = bool(own or self._changes.keys() - {CLOSED} or self.window != base.window)
             return replace(
                 base,
@@ -312,14 +319,14 @@ class LocalCopy:
                 incarnation=base.incarnation or self.first_incarnation,
                 window=self.window,
                 notes=self.notes,
-                seen={**base.seen, **{key: len(turn.messages) for key, turn in own.items()}},
+                seen=seen,
                 states={**base.states, **{name: Entry(version, value) for name, value in self._changes.items()}},
                 turns=turns,
-                unlogged={**base.unlogged, **{key: base.logged_length(key) for key in own}},
+                unlogged=unlogged,
                 last_used=self._clock() if used else base.last_used,
                 created=base.created or self._clock(),
-                turn_count=self.turn_count,
-                message_count=self.message_count,
+                turn_count=base.turn_count + new_turns,
+                message_count=base.message_count + new_messages,
                 ids=base.ids or self._ids,
             ).normalize()
 
@@ -334,13 +341,13 @@ class LocalCopy:
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
-            self._offers.update(key for key in self.own if key in record.turns)
+            self._offers.update(self.own.keys() & record.turns.keys())
             return True
 
     def note_refusal(self, record: Record) -> None:
         """Let the keys of unsaved turns in a record change again, because a tier has refused the record."""
         with self.lock:
-            self._offers.subtract(key for key in record.turns if key in self._offers)
+            self._offers.subtract(self._offers.keys() & record.turns.keys())
 
     def current_key(self, key: TurnKey) -> TurnKey:
         """Return the present key of a turn. An unsaved turn may get a new key when other writers' turns are read."""
@@ -360,6 +367,7 @@ class LocalCopy:
                 self.answered_at = self._clock()
             if found is None:
                 return
+            self._next_time(found)
             self.has_met_others = self.has_met_others or bool(found.incarnation and found.version.tag not in self._own_tags)
             before, joined = self.base, join(found, self.base, logged)
             if self._is_foreign_change(found, joined):
@@ -399,9 +407,12 @@ class LocalCopy:
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
-            held = {key: len(base.turns[key].messages) if key in base.turns else 0 for key in base.lacking - self.own.keys()}
-            known = {key: max(length, listed.get(key, 0)) for key, length in held.items()}
-            return {key: length for key, length in known.items() if length < base.seen.get(key, 0)}
+            unproven = {}
+            for key in base.lacking - self.own.keys():
+                known = max(listed.get(key, 0), len(base.turns[key].messages) if key in base.turns else 0)
+                if known < base.seen.get(key, 0):
+                    unproven[key] = known
+            return unproven
 
     def cut_lost(self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int) -> None:
         """Remove messages from the agent's history that the log has lost, such as by a restore of the table from a backup.
@@ -433,20 +444,6 @@ class LocalCopy:
             if self.base.incarnation == incarnation:
                 read = {key: turn.merge(self.base.turns.get(key, turn)) for key, turn in turns.items()}
                 self.base = replace(self.base, turns={**self.base.turns, **read}).normalize()
-
-    def forgotten_keys(self, found: Record) -> set[TurnKey]:
-        """Return the keys of turns that are so old that only the log shows whether they were stored.
-
-        A record lists only its newest turns. The returned turns are too old for the list in the newer of the two records
-        ``found`` and ``base``. They are turns of this process, or turns that the older record lists as missing in the log.
-        """
-        with self.lock:
-            base = self.base
-            is_newer = (found.incarnation, found.version) >= (base.incarnation, base.version)
-            newer, older = (found, base) if is_newer else (base, found)
-            if newer.deletes(older):
-                return set()
-            return {key for key in {*older.unlogged, *self.own} if newer.has_forgotten(key)}
 
     def begin_after(self, record: Record) -> None:
         """Discard this process's copy after a deletion or expiry of the conversation. Begin with the empty ``record``."""
@@ -516,6 +513,8 @@ class LocalCopy:
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         """Mark messages of the agent's history as outdated if their redactions are not in ``before`` (earlier redactions)."""
+        if self.base.redactions == before:
+            return
         new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}
         self.view = tuple(slot._replace(body=_OUTDATED) if slot[:2] in new else slot for slot in self.view)
         self.has_news = self.has_news or self.window != self.view
@@ -524,11 +523,9 @@ class LocalCopy:
         """Discard unsaved changes that ``base``, the merged stored state, now has. The open turn is kept."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
-        states = self.base.states
+        known = self.base.states
         self.own = {key: turn for key, turn in self.own.items() if key == self._open or self.base.lacks(key, turn)}
-        self._changes = {
-            name: value for name, value in self._changes.items() if name not in states or states[name].value != value
-        }
+        self._changes = {name: new for name, new in self._changes.items() if name not in known or known[name].value != new}
         self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
@@ -574,8 +571,8 @@ class LocalCopy:
         used = {key for key, turn in self.own.items() if len(turn.messages) > base.removed.get(key, 0)}
         mine = [slot for slot in self.window if slot.key in used]
         present = set(ancestor)
-        common = tuple(slot for slot in base.window if slot in present)
-        if not self.is_overruled and incarnation == base.incarnation and common == ancestor:
+        common = [slot for slot in base.window if slot in present]
+        if not self.is_overruled and incarnation == base.incarnation and common == list(ancestor):
             known = {slot[:2] for slot in ancestor if slot.key is not None}
             kept = [slot for slot in self.window if slot.key not in self.own or slot in present]
             window = insert_slots(kept, grown_slots(kept, base.window, known))
@@ -589,10 +586,13 @@ class LocalCopy:
     def _next_key(self) -> TurnKey:
         return TurnKey(self._next_time(), secrets.token_hex(4))
 
-    def _next_time(self, *others: Record | None) -> int:
-        known = [record for record in (self.base, self.hot_copy, self.head_copy, *others) if record is not None]
-        times = [record.version.time for record in known] + [max(record.seen).time for record in known if record.seen]
-        return max([*times, *(key.time for key in self.own)], default=0) + 1
+    def _next_time(self, *found: Record | None) -> int:
+        """Advance this process's Lamport clock beyond all times in the given records. Return the new time."""
+        for record in found:
+            if record is not None:
+                self._lamport_time = max(self._lamport_time, record.version.time, max(record.seen).time if record.seen else 0)
+        self._lamport_time += 1
+        return self._lamport_time
 
 
 def new_lock() -> Any:

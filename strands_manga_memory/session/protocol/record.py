@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 SEEN_TURNS = 100
@@ -136,16 +137,13 @@ class Turn:
         Args:
             replacements: New contents, keyed by the index of the message.
         """
-        new = {
-            at: found
-            for at, found in replacements.items()
-            if at < len(self.messages) and found > (self.redacted.get(at, 0), self.messages[at])
-        }
-        if not new:
+        if not replacements:
             return self
-        messages = tuple(new[at].message if at in new else message for at, message in enumerate(self.messages))
-        redacted = {**self.redacted, **{at: found.revision for at, found in new.items()}}
-        return replace(self, messages=messages, redacted=redacted)
+        messages, redacted = list(self.messages), dict(self.redacted)
+        for at, new in replacements.items():
+            if at < len(messages) and new > (redacted.get(at, 0), messages[at]):
+                redacted[at], messages[at] = new.revision, new.message
+        return replace(self, messages=tuple(messages), redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
         """Merge this copy of a turn with another copy. The result has the messages and redactions of both."""
@@ -221,11 +219,11 @@ class Record:
     @property
     def lacking(self) -> set[TurnKey]:
         """Keys of turns that must be read from the log, because messages of the agent's history are not in this record."""
-        ends: dict[TurnKey, int] = {}
+        lacking = set()
         for slot in self.window:
-            if slot.key is not None:
-                ends[slot.key] = max(ends.get(slot.key, 0), slot.number + 1)
-        return {key for key, end in ends.items() if key not in self.turns or len(self.turns[key].messages) < end}
+            if slot.key is not None and (slot.key not in self.turns or slot.number >= len(self.turns[slot.key].messages)):
+                lacking.add(slot.key)
+        return lacking
 
     def has_forgotten(self, key: TurnKey) -> bool:
         """Return whether a turn is too old for ``seen``, the list of turns that the author of this record knew.
@@ -277,7 +275,7 @@ class Record:
 
     def has_content_of(self, other: Record) -> bool:
         """Return whether another record has the same content and is of the same incarnation (run of the conversation)."""
-        return all(getattr(self, name) == getattr(other, name) for name in _CONTENT)
+        return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
         """Return an agent's history in which redacted messages replace earlier edited versions of the same messages."""
@@ -297,7 +295,7 @@ class Record:
         ``seen``, keeps these turns and the newest 100.
         """
         window = self.without_redacted_bodies(self.window)
-        needed = self.unlogged.keys() | {slot.key for slot in window if slot.key is not None}
+        needed = self.unlogged.keys() | self.shown_keys
         turns = {key: turn.redact(self.redactions.get(key, {})) for key, turn in self.turns.items() if key in needed}
         seen = self.seen
         if len(seen.keys() - needed) > SEEN_TURNS:
@@ -307,7 +305,7 @@ class Record:
         return replace(self, window=window, turns=turns, seen=seen, removed=removed)
 
 
-_CONTENT = ("incarnation", "carries_from", "window", "notes", "seen", "states", "redactions")
+_content = attrgetter("incarnation", "carries_from", "window", "notes", "seen", "states", "redactions")
 
 
 def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
@@ -326,7 +324,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
     Returns:
         The merged record. It has the version of the newer record until it is stored.
     """
-    newer, older = (one, other) if (one.incarnation, one.version) >= (other.incarnation, other.version) else (other, one)
+    newer, older = _in_order(one, other)
     if older.incarnation < newer.incarnation:
         older = _carried_over(older, newer)
     logged = logged or {}
@@ -337,7 +335,7 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         for key, length in seen.items()
         if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
     }
-    new_turns = [older.turns.get(key, Turn()) for key in uncounted if not newer.counted_length(key)]
+    new_turns = sum(not older.turns.get(key, Turn()).about.get(CONTINUES) for key in uncounted if not newer.counted_length(key))
     seen = {**newer.seen, **seen}
     unlogged = {
         key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
@@ -358,10 +356,29 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
         unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
         last_used=max(newer.last_used, older.last_used),
         created=min(filter(None, (newer.created, older.created)), default=0.0),
-        turn_count=max(older.turn_count, newer.turn_count + sum(not turn.about.get(CONTINUES) for turn in new_turns)),
+        turn_count=max(older.turn_count, newer.turn_count + new_turns),
         message_count=max(older.message_count, newer.message_count + sum(uncounted.values())),
         ids=newer.ids or older.ids,
     ).normalize()
+
+
+def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
+    """Return the keys of turns that are so old that only the log shows whether they were stored.
+
+    A record lists only its newest turns. The returned turns are too old for the list in the newer one of two records.
+
+    Args:
+        one: A record.
+        other: Another record of the conversation. The order of the two records has no effect.
+        own: Keys of turns that this process has not saved. Turns that the older record lists as missing in the log are added.
+    """
+    newer, older = _in_order(one, other)
+    return set() if newer.deletes(older) else {key for key in {*older.unlogged, *own} if newer.has_forgotten(key)}
+
+
+def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
+    """Return the newer and the older one of two records, by incarnation and version."""
+    return (one, other) if (one.incarnation, one.version) >= (other.incarnation, other.version) else (other, one)
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
@@ -375,8 +392,10 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
     for slot in slots:
         if slot[:2] in present:
             continue
-        at = next((at for at in range(len(result), 0, -1) if result[at - 1].key == slot.key), len(result))
-        result.insert(at, slot)
+        at = len(result)
+        while at and result[at - 1].key != slot.key:
+            at -= 1
+        result.insert(at or len(result), slot)
         present.add(slot[:2])
     return tuple(result)
 
@@ -413,6 +432,11 @@ def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection
     new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
     shown = {slot.key for slot in window}
     return [slot for slot in other if slot.key in new and (slot[:2] not in known or slot.key not in shown)]
+
+
+def is_nothing(record: Record | None) -> bool:
+    """Return whether a record (a tier's state of a conversation) is missing or has no content."""
+    return record is None or record.is_empty
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
