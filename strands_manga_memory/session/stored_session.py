@@ -97,7 +97,7 @@ class StoredSession:
         tiers, began = self._tiers, self._tiers.clock()
         until = began + tiers.ttl.tombstone_seconds
         places = {
-            self._place("A", self._agent_id(None)),
+            Place.of(self._storage_id, "A", self._agent_id(None)),
             *(one.place for one in self._conversations.values()),
         }
         if tiers.durable is None:
@@ -134,7 +134,7 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name, owner = self._place("A", self._agent_id(agent_id)).conversation, uuid.uuid4().hex
+        name, owner = Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation, uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
@@ -217,7 +217,7 @@ class StoredSession:
             storage = ConversationScope(self.scope.user_id, session_id, tenant=self.scope.tenant).storage_session_id
         self._save_in_process(id_, idle=False)
         to = Place.of(storage, "A", id_)
-        fork(self._place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
+        fork(Place.of(self._storage_id, "A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
 
     fork_async = in_thread(fork)
 
@@ -244,7 +244,7 @@ class StoredSession:
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        rewind(self._place("A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        rewind(Place.of(self._storage_id, "A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
 
@@ -454,9 +454,6 @@ class StoredSession:
         in_use = [id_ for kind, id_ in self._conversations if kind == "A"]
         return in_use[0] if len(in_use) == 1 else "default"
 
-    def _place(self, kind: Kind, id_: str) -> Place:
-        return Place.of(self._storage_id, kind, id_)
-
     def _new(self, kind: Kind, id_: str, *, tiers: Tiers | None = None, is_strict: bool = False) -> AgentConversation:
         """Return a new object for a conversation, without reading the conversation.
 
@@ -467,7 +464,7 @@ class StoredSession:
             is_strict: Whether two cases are errors: a store cannot be read at the opening, or another writer changes the
                 conversation while this process has unsaved changes.
         """
-        ids, place = {**self._ids, "member": id_}, self._place(kind, id_)
+        ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
         return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)
 
     def _look_at(self, agent_id: str | None, unsaved: AgentConversation | None = None) -> AgentConversation:
@@ -545,7 +542,7 @@ class StoredSession:
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
         """Yield an agent's conversation in each session manager of this process, with its ``SessionAgent`` if there is one."""
-        place = self._place("A", agent_id)
+        place = Place.of(self._storage_id, "A", agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
             if held is not None and held.place == place:

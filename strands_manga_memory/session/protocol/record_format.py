@@ -210,16 +210,21 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
         "turn_count": record.turn_count,
         "message_count": record.message_count,
     }
-    optional = {
-        "ids": dict(record.ids),
-        "unlogged": {str(key): length for key, length in sorted(record.unlogged.items())},
-        "redactions": redaction_object(record.redactions),
-        "window": window_list(record.window, lengths, bodies),
-        "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
-        "removed": lengths_text(record.removed),
-    }
-    value |= {name: found for name, found in optional.items() if found}
-    return value if record.notes is None else {**value, "notes": record.notes}
+    if record.ids:
+        value["ids"] = dict(record.ids)
+    if record.unlogged:
+        value["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
+    if record.redactions:
+        value["redactions"] = redaction_object(record.redactions)
+    if record.window:
+        value["window"] = window_list(record.window, lengths, bodies)
+    if others := {key: length for key, length in lengths.items() if held.get(key) != length}:
+        value["seen"] = lengths_text(others)
+    if record.removed:
+        value["removed"] = lengths_text(record.removed)
+    if record.notes is not None:
+        value["notes"] = record.notes
+    return value
 
 
 def record_of(
