@@ -587,11 +587,6 @@ def test_memory_takes_no_negative_grace() -> None:
         InMemoryHotStore(grace=-1)
 
 
-def test_memory_says_that_it_does_not_survive() -> None:
-    assert not InMemoryHotStore().survives_process
-    assert RedisHotStore.survives_process
-
-
 # Redis
 
 

@@ -1101,8 +1101,3 @@ def test_dynamodb_is_told_no_more_of_a_condition_than_it_needs() -> None:
         "ExpressionAttributeNames": {"#e0": "state"},
         "ExpressionAttributeValues": {":e0": {"S": "a"}},
     }
-
-
-def test_dynamodb_names_come_from_the_schema(dynamodb_client: Any) -> None:
-    assert repr(DynamoDBTable(dynamodb_client, replace(SESSIONS, name="other"))) == "DynamoDBTable('other')"
-    assert repr(DynamoDBTable(dynamodb_client, name="mine")) == "DynamoDBTable('mine')"

@@ -30,12 +30,12 @@ def test_the_door_is_small() -> None:
     assert len(package.__all__) <= 48
 
 
-@pytest.mark.parametrize("name", package.__all__)
-def test_every_name_loads_from_the_root_and_from_its_folder(name: str) -> None:
-    home = importlib.import_module(f"strands_manga_memory.{HOME_OF[name]}")
-    assert getattr(package, name) is getattr(home, name)
-    if hasattr(home, "__all__"):
-        assert name in home.__all__
+def test_every_name_loads_from_the_root_and_from_its_folder() -> None:
+    assert dir(package) == sorted(package.__all__)
+    for name in package.__all__:
+        home = importlib.import_module(f"strands_manga_memory.{HOME_OF[name]}")
+        assert getattr(package, name) is getattr(home, name)
+        assert name in getattr(home, "__all__", [name])
 
 
 def test_the_names_of_the_folders_are_true() -> None:
@@ -44,10 +44,6 @@ def test_the_names_of_the_folders_are_true() -> None:
         for name in getattr(home, "__all__", ()):
             assert getattr(home, name) is not None
             assert name in dir(home)
-
-
-def test_dir_lists_them() -> None:
-    assert dir(package) == sorted(package.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -63,13 +59,16 @@ def _loaded(statement: str, *, parts: int = 1) -> set[str]:
     return {".".join(name.split(".")[:parts]) for name in answer.stdout.split()}
 
 
-def test_the_root_imports_no_driver() -> None:
-    assert not _loaded("import strands_manga_memory") & {"boto3", "botocore", "redis", "tiktoken", "strands"}
-
-
-def test_sqlite_needs_no_driver_of_another_store(tmp_path: Path) -> None:
-    statement = f"from strands_manga_memory import open_table; open_table('sqlite:///{tmp_path}/t.db')"
-    assert not _loaded(statement) & {"redis", "tiktoken"}
+@pytest.mark.parametrize(
+    ("statement", "drivers"),
+    [
+        ("import strands_manga_memory", {"boto3", "botocore", "redis", "tiktoken", "strands"}),
+        ("import strands_manga_memory as memory; memory.open_table('sqlite:///t.db')", {"redis", "tiktoken"}),
+        ("import strands_manga_memory.conversation", {"tiktoken"}),
+    ],
+)
+def test_drivers_and_vocabularies_are_loaded_when_they_are_used(statement: str, drivers: set[str]) -> None:
+    assert not _loaded(statement) & drivers
 
 
 def test_the_whole_package_is_typed() -> None:

@@ -121,30 +121,6 @@ def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture, monkeypatch:
         MangaMemorySettings(flush_evry=3)
 
 
-def test_the_facade_goes_by_the_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
-    monkeypatch.setenv("MANGA_MEMORY_USERS_URL", "true")
-    monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "321")
-    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "7")
-    monkeypatch.setenv("MANGA_MEMORY_HISTORY", "summarize")
-    memory = MangaMemory.from_env()
-    made: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="s")
-    assert made["conversation_manager"].trimmer.max_tokens == 321
-    assert made["session_manager"]._tiers.flush_every == 7
-    assert memory.memories is not None
-    assert (
-        memory.agent_kwargs(user_id="u", session_id="t", max_tokens=5, history="importance")["conversation_manager"].max_tokens
-        == 5
-    )
-    memory.close()
-    other = MangaMemory.from_env(memories=False, flush_every=2)  # what is given wins
-    assert other.memories is None
-    other.close()
-    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "none")
-    with pytest.raises(ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"):
-        MangaMemory.from_env()
-
-
 def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
     """``open(defaults=...)`` reads every setting, also URLs and the settings of sessions; arguments override them."""
     url = f"sqlite:///{tmp_path}/s.sqlite3"
@@ -162,6 +138,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     for name, value in {
         "durable_url": f"sqlite:///{tmp_path}/s.sqlite3",
         "users_url": "true",
+        "flush_every": "7",
         "history": "summarize",
         "max_tokens": "3000",
         "max_turns": "9",
@@ -184,6 +161,7 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     manager, parts = made["conversation_manager"], {type(each).__name__: each for each in made["plugins"]}
     assert (manager.trigger_tokens, manager.trigger_turns, manager.keep_recent_turns) == (2_000, 6, 2)
     assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
+    assert made["session_manager"]._tiers.flush_every == 7
     assert parts["HistoryRecall"].max_tokens == 150
     assert parts["StateCoordinator"].layers.limits == StateLimits(goal_tokens=9_000, goals_kept=0, steps_kept=7)
     other: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="t", recall=False, task_state=False, max_turns=5)
@@ -204,6 +182,12 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     guarded = memory.guard(MCPClient(url="http://127.0.0.1:9/mcp"))
     assert guarded.policy.users == 4
     memory.close()
+    other = MangaMemory.from_env(memories=False, flush_every=2)  # what is given wins
+    assert (other.memories, other.session("s")._tiers.flush_every) == (None, 2)
+    other.close()
+    monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "none")
+    with pytest.raises(ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"):
+        MangaMemory.from_env()
 
 
 def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

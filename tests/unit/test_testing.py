@@ -20,13 +20,6 @@ def agent(model: ScriptedModel, **named: Any) -> Agent:
 # ScriptedModel
 
 
-def test_replies_come_in_order_and_then_ok() -> None:
-    live = agent(ScriptedModel(["one", [{"text": "two"}]]))
-    for _ in range(3):
-        live("hi")
-    assert texts(live.messages) == ["hi", "one", "hi", "two", "hi", "ok"]
-
-
 def test_replies_may_be_made_from_the_request() -> None:
     live = agent(ScriptedModel(lambda messages: f"{len(messages)} messages"))
     live("hi")
@@ -45,14 +38,6 @@ def test_tool_calls_and_reasoning_are_streamed_like_a_models() -> None:
     live("find it")
     assert live.messages[1]["content"] == [thought, tool_use("t", "find", title="日本")]
     assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "found 日本"}]
-
-
-def test_errors_are_raised() -> None:
-    live = agent(ScriptedModel([RuntimeError("down"), "up"]))
-    with pytest.raises(RuntimeError, match="down"):
-        live("hi")
-    live("again")
-    assert texts(live.messages)[-1] == "up"
 
 
 def test_requests_are_remembered_as_they_were() -> None:
@@ -100,22 +85,6 @@ def test_it_takes_its_time() -> None:
         return loop.time() - before
 
     assert asyncio.run(run()) >= 0.05
-
-
-def test_configuration() -> None:
-    model = ScriptedModel()
-    model.update_config(context_window_limit=1000)
-    assert model.get_config()["context_window_limit"] == 1000
-
-
-# FakeClock
-
-
-def test_a_clock_moves_only_when_told_to() -> None:
-    clock = FakeClock(5.0)
-    assert (clock(), clock()) == (5.0, 5.0)
-    clock.advance(2.5)
-    assert clock() == 7.5
 
 
 # Faulty stores

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -87,15 +85,6 @@ def test_one_manager_serves_one_agent() -> None:
     agent = made()
     with pytest.raises(ValueError, match="already serves an agent; give each its own"):
         Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
-
-
-def test_the_folder_imports_none_of_its_neighbours() -> None:
-    code = (
-        "import sys, strands_manga_memory.conversation\n"
-        "print([name for name in sys.modules if name.startswith('strands_manga_memory.')"
-        " and name.split('.')[1] in ('session', 'memory', 'state', 'mcp')])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 # --- The budget -------------------------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,8 +160,3 @@ def test_a_damaged_vocabulary_is_an_estimate(error: Exception, monkeypatch: pyte
 
     monkeypatch.setattr(tiktoken, "get_encoding", fail)
     assert isinstance(default_counter.__wrapped__(), EstimateCounter)
-
-
-def test_importing_the_package_does_not_load_a_vocabulary() -> None:
-    code = "import sys, strands_manga_memory.conversation; print('tiktoken' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
