@@ -92,7 +92,6 @@ def test_nothing_is_there_at_first(store: HotStore) -> None:
 
 def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
     assert store.write("c", first(fields={"head": b"h1", "state.goals": b"g"})) is WriteStatus.OK
-
     record = store.load("c", ["head", "state.goals", "none"])
     assert record is not None
     assert (record.epoch, record.version, record.state, record.ttl) == (1, 1, "active", 60.0)
@@ -105,9 +104,7 @@ def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
 def test_load_returns_what_the_window_lists(store: HotStore) -> None:
     messages = {f"m{seq}": b"message %d" % seq for seq in range(1, 13)}
     store.write("c", first(fields={**messages, "x2": b"body", "x3": b"other", "head": b"h", "window": b"1-3,9,x2,11-12"}))
-
     record = store.load("c", ["head"])
-
     assert record is not None
     assert set(record.fields) == {"head", "m1", "m2", "m3", "m9", "x2", "m11", "m12"}
     assert record.fields["m9"] == b"message 9"
@@ -120,9 +117,7 @@ def test_load_returns_what_the_window_lists(store: HotStore) -> None:
 @pytest.mark.parametrize("window", [b"", b"5-9,x7"])
 def test_a_window_may_list_nothing_that_exists(store: HotStore, window: bytes) -> None:
     store.write("c", first(fields={"window": window, "m1": b"1"}))
-
     record = store.load("c", ["window"])
-
     assert record is not None
     assert record.fields == {"window": window}
 
@@ -130,9 +125,7 @@ def test_a_window_may_list_nothing_that_exists(store: HotStore, window: bytes) -
 def test_a_window_of_twelve_thousand_messages(store: HotStore) -> None:
     fields = {f"m{seq}": b"%d" % seq for seq in range(1, 12_001)}
     assert store.write("c", first(fields={**fields, "window": b"1-12000"})) is WriteStatus.OK
-
     record = store.load("c", [])
-
     assert record is not None
     assert record.fields == fields
 
@@ -142,28 +135,22 @@ def test_a_window_of_twelve_thousand_messages(store: HotStore) -> None:
 )
 def test_a_damaged_window_is_an_error_that_names_the_record(store: HotStore, window: bytes) -> None:
     store.write("c", first(fields={"window": window, "m1": b"1"}))
-
     with pytest.raises(CorruptRecordError) as caught:
         store.load("c", [])
-
     assert caught.value.record.endswith("c")
     assert store.read("c", ["window", "m1"]) == {"window": window, "m1": b"1"}
 
 
 def test_bytes_come_back_unharmed(store: HotStore) -> None:
     values = {"all": bytes(range(256)), "empty": b"", "large": os.urandom(3_000_000), "crlf": b"\r\n$5\r\n"}
-
     store.write("c", first(fields=values))
-
     assert store.read("c", list(values)) == values
 
 
 def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
     write = first(fields={"a": b"1", "b": b"2", "c": b"3"})
     store.write("c", write)
-
     result = store.write("c", following(write, fields={"a": b"9"}, removed=["b", "never"]))
-
     assert result is WriteStatus.OK
     assert store.read("c", ["a", "b", "c"]) == {"a": b"9", "c": b"3"}
 
@@ -171,16 +158,13 @@ def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
 def test_replace_removes_every_other_field(store: HotStore) -> None:
     write = first(fields={"a": b"1", "b": b"2"})
     store.write("c", write)
-
     store.write("c", following(write, fields={"d": b"4"}, replace=True))
-
     assert store.read("c", ["a", "b", "d"]) == {"d": b"4"}
 
 
 def test_a_write_without_fields_still_counts(store: HotStore) -> None:
     write = first(fields={})
     assert store.write("c", write) is WriteStatus.OK
-
     assert store.write("c", following(write)) is WriteStatus.OK
     assert store.load("c", []).version == 2  # type: ignore[union-attr]
 
@@ -188,9 +172,7 @@ def test_a_write_without_fields_still_counts(store: HotStore) -> None:
 def test_field_names_cannot_touch_control(store: HotStore) -> None:
     names = ["e", "v", "s", "w", "t", "x", "k", "f.e"]
     store.write("c", first(fields=dict.fromkeys(names, b"mine")))
-
     record = store.load("c", names)
-
     assert record is not None
     assert (record.epoch, record.version, record.state) == (1, 1, "active")
     assert record.fields == dict.fromkeys(names, b"mine")
@@ -200,9 +182,7 @@ def test_large_numbers_stay_exact(store: HotStore) -> None:
     epoch, version = 10**14 - 1, 123_456_789_012_345
     write = first(epoch=epoch, version=version, ttl=10_000_000.5)
     store.write("c", write)
-
     record = store.load("c", [])
-
     assert record is not None
     assert (record.epoch, record.version, record.ttl) == (epoch, version, 10_000_000.5)
     assert store.write("c", following(write)) is WriteStatus.OK
@@ -213,16 +193,13 @@ def test_large_numbers_stay_exact(store: HotStore) -> None:
 
 def test_a_conversation_that_was_expected_is_missing(store: HotStore) -> None:
     assert store.write("c", first(expect=(1, 1), version=2)) is WriteStatus.MISSING
-
     assert store.load("c", []) is None
 
 
 @pytest.mark.parametrize("expect", [None, (1, 2), (1, 0), (2, 1), (0, 1)])
 def test_a_conflict_writes_nothing(store: HotStore, expect: tuple[int, int] | None) -> None:
     store.write("c", first())
-
     lost = first(expect=expect, version=3, fields={"head": b"lost"}, replace=True)
-
     assert store.write("c", lost) is WriteStatus.CONFLICT
     record = store.load("c", ["head"])
     assert record is not None
@@ -237,9 +214,7 @@ def test_the_same_write_again_finds_what_it_wrote(store: HotStore) -> None:
         assert store.write("c", each) is WriteStatus.OK
     assert store.write("c", replace(second, fields={"head": b"lost"})) is WriteStatus.OK
     assert store.read("c", ["head"]) == {"head": b"h2"}
-
     store.write("c", third)
-
     assert store.write("c", second) is WriteStatus.CONFLICT
     assert store.read("c", ["head"]) == {"head": b"h3"}
 
@@ -248,14 +223,12 @@ def test_versions_are_random_and_exact_in_every_store() -> None:
     from strands_manga_memory.stores.hot import new_version
 
     found = {new_version() for _ in range(1000)}
-
     assert len(found) == 1000
     assert 0 < min(found) <= max(found) < 10**15
 
 
 def test_a_write_of_another_epoch_was_not_applied(store: HotStore) -> None:
     store.write("c", first())
-
     assert store.write("c", first(epoch=2)) is WriteStatus.CONFLICT
 
 
@@ -278,7 +251,6 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(compete, [f"w{number}" for number in range(1, 7)]))
-
     assert len(wins) == 90
     assert len(set(store.read("c", wins).values())) == 90  # no version was followed twice
 
@@ -295,10 +267,8 @@ def test_names_never_cross(store: HotStore) -> None:
     for name in names:
         assert store.write(name, first(fields={"head": name.encode()})) is WriteStatus.OK
         assert store.acquire_lease(name, owner=str(zlib.crc32(name.encode())), ttl=60.0)
-
     for name in names[::2]:
         store.put_tombstone(name, epoch=1, ttl=60.0)
-
     for name in names[1::2]:
         assert store.read(name, ["head"]) == {"head": name.encode()}
         assert store.release_lease(name, owner=str(zlib.crc32(name.encode())))
@@ -313,13 +283,11 @@ def test_only_touching_starts_the_time_to_live_anew(setup: Setup) -> None:
     store = setup.store
     store.write("c", first(ttl=30.0))
     setup.pass_time(0.05)
-
     inspected = [store.load("c", [], touch=False) for _ in range(2)]
     store.read("c", ["head"])
     assert all(record is not None and record.expires_in <= 29.95 for record in inspected)
     touched = store.load("c", [])
     after = store.load("c", [], touch=False)
-
     assert touched is not None
     assert after is not None
     assert touched.expires_in == pytest.approx(30.0, abs=0.001)
@@ -330,7 +298,6 @@ def test_a_conversation_that_has_expired_is_still_there_and_not_revived(setup: S
     store = setup.store
     store.write("c", first(ttl=0.03))
     setup.pass_time(0.03)
-
     for _ in range(2):
         record = store.load("c", ["head"])
         assert record is not None
@@ -344,9 +311,7 @@ def test_a_write_revives_a_conversation_that_has_expired(setup: Setup) -> None:
     write = first(ttl=0.03)
     store.write("c", write)
     setup.pass_time(0.03)
-
     assert store.write("c", following(write, ttl=60.0)) is WriteStatus.OK
-
     record = store.load("c", [])
     assert record is not None
     assert 59.0 < record.expires_in <= 60.0
@@ -357,7 +322,6 @@ def test_everything_goes_after_the_grace(setup: Setup) -> None:
     store = setup.make(grace=0.05)
     store.write("c", first(ttl=0.02))
     setup.pass_time(0.08)
-
     assert store.load("c", ["head"]) is None
     assert store.read("c", ["head"]) == {}
     assert list(store.expired()) == []
@@ -370,7 +334,6 @@ def test_expired_conversations_are_listed_up_to_the_limit(setup: Setup) -> None:
         store.write(f"old{number}", first(ttl=0.02))
         store.write(f"new{number}", first(ttl=60.0))
     setup.pass_time(0.02)
-
     assert sorted(store.expired()) == sorted(f"old{number}" for number in range(20))
     assert len(set(store.expired(limit=7))) == 7
     assert list(store.expired(limit=0)) == []
@@ -388,11 +351,9 @@ def test_only_an_expired_conversation_can_be_claimed_and_only_once(setup: Setup)
     store.write("c", first(ttl=0.03))
     store.write("alive", first())
     setup.pass_time(0.03)
-
     assert store.claim("alive") is None
     with ThreadPoolExecutor(6) as pool:
         claims = list(pool.map(lambda _: store.claim("c"), range(6)))
-
     [record] = [claim for claim in claims if claim is not None]
     assert (record.epoch, record.version, record.state) == (1, 1, "closing")
     assert record.fields == {}
@@ -409,9 +370,7 @@ def test_an_old_claim_can_be_taken_over(setup: Setup) -> None:
     setup.pass_time(0.02)
     assert store.claim("c", lease=0.3) is not None
     assert store.claim("c", lease=60.0) is None
-
     setup.pass_time(0.3)
-
     assert store.claim("c", lease=60.0) is None
     assert store.claim("c", lease=0.3) is not None
 
@@ -432,9 +391,7 @@ def test_a_closing_conversation_takes_only_the_next_epoch(
     store.write("c", first(ttl=0.02))
     setup.pass_time(0.02)
     store.claim("c", lease=0.0)
-
     assert store.write("c", first(expect=expect, epoch=epoch, version=3, fields={"m1": b"1"})) is status
-
     record = store.load("c", ["head", "m1"])
     assert record is not None
     assert record.state == ("active" if status is WriteStatus.OK else "closing")
@@ -452,11 +409,9 @@ def test_only_a_closing_conversation_is_dropped_if_it_is_as_expected(setup: Setu
     assert not store.drop("c", expect=(1, 1))
     setup.pass_time(0.02)
     store.claim("c")
-
     assert not store.drop("c", expect=(1, 2))
     assert not store.drop("c", expect=(2, 1))
     assert store.drop("c", expect=(1, 1))
-
     assert store.load("c", []) is None
     assert list(store.expired()) == []
     assert not store.drop("c", expect=(1, 1))
@@ -467,9 +422,7 @@ def test_only_a_closing_conversation_is_dropped_if_it_is_as_expected(setup: Setu
 
 def test_a_tombstone_keeps_only_the_epoch(store: HotStore) -> None:
     store.write("c", first(epoch=4))
-
     assert store.put_tombstone("c", epoch=3, ttl=60.0) == 5
-
     record = store.load("c", ["head"])
     assert record is not None
     assert (record.epoch, record.version, record.state) == (5, 0, "deleted")
@@ -502,9 +455,7 @@ def test_a_late_write_cannot_resurrect(
 ) -> None:
     store.write("c", first(fields={"head": b"old", "m1": b"old"}))
     store.put_tombstone("c", epoch=1, ttl=60.0)
-
     assert store.write("c", first(expect=expect, epoch=epoch, fields={"head": b"new"})) is status
-
     if status is WriteStatus.OK:
         assert store.read("c", ["head", "m1"]) == {"head": b"new"}
     else:
@@ -517,7 +468,6 @@ def test_a_tombstone_goes_after_its_time(setup: Setup) -> None:
     store = setup.store
     store.put_tombstone("c", epoch=1, ttl=0.03)
     setup.pass_time(0.03)
-
     assert store.load("c", []) is None
 
 
@@ -531,9 +481,7 @@ def test_a_lease_has_one_owner(setup: Setup) -> None:
     assert not store.acquire_lease("c", owner="b", ttl=60.0)
     assert store.acquire_lease("d", owner="b", ttl=60.0)
     assert not store.release_lease("c", owner="b")
-
     setup.pass_time(0.3)
-
     assert store.acquire_lease("c", owner="b", ttl=60.0)
     assert not store.release_lease("c", owner="a")
     assert store.release_lease("c", owner="b")
@@ -546,9 +494,7 @@ def test_a_lease_has_one_owner(setup: Setup) -> None:
 
 def test_it_can_be_used_after_close(store: HotStore) -> None:
     store.write("c", first())
-
     store.close()
-
     assert store.read("c", ["head"]) == {"head": b"h1"}
 
 
@@ -562,7 +508,6 @@ def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
             status = store.write("c", following(write, fields={"head": b"child"}))
             child.report(f"{record.fields['head'].decode()} {status}")
     assert child.answer == "h1 ok"
-
     # The parent's connections still work, and see the child only if the store outlives a process.
     assert store.read("c", ["head"]) == {"head": b"child" if store.survives_process else b"h1"}
     assert [store.read("c", ["head"]) for _ in range(20)]
@@ -578,7 +523,6 @@ def test_memory_is_bounded_by_what_is_alive() -> None:
         store.write(f"c{number}", first(ttl=5.0))
         store.acquire_lease(f"c{number}", owner="o", ttl=5.0)
         clock.advance(1.0)
-
     assert len(store._conversations) + len(store._leases) < 128
 
 
@@ -618,7 +562,6 @@ def test_redis_keys_share_the_slot_of_their_bucket(client: Any, unique: str) -> 
     store.write("c", first())
     store.acquire_lease("c", owner="o", ttl=60.0)
     bucket = f"{unique}:{{b{zlib.crc32(b'c') % 1024:04d}}}"
-
     assert client.type(f"{bucket}:c:c") == b"hash"
     assert client.type(f"{bucket}:l:c") == b"string"
     [(member, score)] = client.zrange(f"{bucket}:x", 0, -1, withscores=True)
@@ -630,13 +573,11 @@ def test_redis_keeps_a_conversation_for_its_time_and_the_grace(client: Any, uniq
     store = RedisHotStore(client, prefix=unique)
     store.write("c", first(ttl=60.0))
     assert 3_658_000 < client.pttl(key_of("c", unique)) <= 3_660_000
-
     client.pexpire(key_of("c", unique), 1_000_000)
     store.load("c", [], touch=False)
     assert client.pttl(key_of("c", unique)) <= 1_000_000
     store.load("c", [])
     assert 3_658_000 < client.pttl(key_of("c", unique)) <= 3_660_000
-
     store.put_tombstone("c", epoch=1, ttl=60.0)
     assert client.pttl(key_of("c", unique)) <= 60_000
 
@@ -653,7 +594,6 @@ def test_redis_never_overwrites_control_that_makes_no_sense(client: Any, unique:
     else:
         client.hset(key, field, value)
     before = client.hgetall(key)
-
     operations: list[Callable[[], object]] = [
         lambda: store.load("c", ["head"]),
         lambda: store.write("c", following(write)),
@@ -685,7 +625,6 @@ def test_redis_never_overwrites_a_claim_that_makes_no_sense(client: Any, unique:
 def test_redis_reports_a_key_of_another_type(client: Any, unique: str) -> None:
     client.set(key_of("c", unique), "text")
     store = RedisHotStore(client, prefix=unique)
-
     with pytest.raises(StoreRefusedError, match="WRONGTYPE") as caught:
         store.write("c", first())
     assert caught.value.record == key_of("c", unique)  # others are well
@@ -712,9 +651,7 @@ def test_redis_index_stays_bounded_where_nobody_sweeps(client: Any, unique: str)
     for name in names[:-1]:
         store.write(name, first(ttl=0.001))
     servers.wait_until(lambda: not client.exists(key_of(names[-2], unique)), "the expiry of the hash")
-
     store.write(names[-1], first())
-
     assert client.zrange(f"{unique}:{{b{bucket:04d}}}:x", 0, -1) == [names[-1].encode()]
 
 
@@ -754,7 +691,6 @@ def test_redis_reads_and_writes_in_one_round_trip(proxy: servers.FaultyProxy, un
     store.write("c", write)
     store.load("c", [])
     store.claim("c")
-
     for step in (lambda: store.write("c", following(write, fields={})), lambda: store.load("c", ["head"])):
         proxy.clear_counts()
         assert step()
@@ -766,9 +702,7 @@ def test_redis_finds_its_own_write_when_the_answer_was_lost(proxy: servers.Fault
     write = first()
     store.write("c", write)
     proxy.drop_next_answer()
-
     assert store.write("c", following(write, fields={"head": b"h2"})) is WriteStatus.OK
-
     assert proxy.dropped_answers == 1
     assert store.read("c", ["head"]) == {"head": b"h2"}
 
@@ -808,13 +742,11 @@ def test_redis_is_unavailable_within_its_deadline(proxy: servers.FaultyProxy, un
     write = first()
     store.write("c", write)
     getattr(proxy, fault)()
-
     started = clocks.seconds()
     with pytest.raises(StoreUnavailableError) as caught:
         store.load("c", [])
     assert clocks.seconds() - started < 1.5
     assert isinstance(caught.value.__cause__, redis.RedisError)
-
     proxy.passing()
     assert store.write("c", following(write)) is WriteStatus.OK
 
@@ -828,7 +760,6 @@ def test_redis_waits_for_a_paused_server_no_longer_than_the_socket_timeout(uniqu
             store.read("c", ["head"])
         server.resume()
         servers.wait_until(lambda: store.read("c", ["head"]) == {"head": b"h1"}, "recovery")
-
         server.kill()
         started = clocks.seconds()
         with pytest.raises(StoreUnavailableError):
@@ -906,7 +837,6 @@ def test_redis_threads_wait_for_a_free_connection(valkey_server: servers.Valkey,
     with ThreadPoolExecutor(8) as pool, valkey_server.client() as admin:
         answers = list(pool.map(lambda _: store.read("c", ["head"]), range(100)))
         connections = [entry for entry in admin.client_list() if entry["name"] == unique]
-
     assert answers == [{"head": b"h1"}] * 100
     assert 1 <= len(connections) <= 2
     store.close()
@@ -939,9 +869,7 @@ def test_redis_speaks_both_protocols(valkey_server: servers.Valkey, unique: str,
     store = through(valkey_server, unique, protocol=protocol)
     write = first(fields={"window": b"1", "m1": b"1"})
     store.write("c", write)
-
     record = store.load("c", ["none"])
-
     assert record is not None
     assert record.fields == {"m1": b"1"}
     assert store.claim("c") is None
@@ -988,10 +916,8 @@ def test_redis_repeats_under_one_deadline_with_jitter() -> None:
 
     dead = redis.Redis(host="127.0.0.1", port=servers.free_port(), retry=Retry(NoBackoff(), 0))
     store = RedisHotStore(dead, deadline=1.0, clock=clock, sleep=sleep, rand=lambda: 0.5)
-
     with pytest.raises(StoreUnavailableError):
         store.read("c", ["head"])
-
     assert sleeps == [0.002 * 2**number for number in range(len(sleeps))]
     assert 0.5 < sum(sleeps) < 1.0
 
@@ -1038,7 +964,6 @@ def test_two_hundred_stores_share_what_they_are_given(valkey_server: servers.Val
     stores = [RedisHotStore(client, prefix=unique) for _ in range(200)]
     for number, store in enumerate(stores):
         store.write(f"c{number}", first())
-
     # A writer of another test may begin or end one meanwhile; a store has no writer.
     assert {thread.name for thread in {*threading.enumerate()} - before} <= {"strands-manga-memory-writer"}
     assert len(client.connection_pool._available_connections) == 1

@@ -85,9 +85,7 @@ def sorts(items: Iterator[dict[str, Any]]) -> list[str]:
 
 def test_creating_twice_keeps_what_is_there(table: Table) -> None:
     table.put(record(n=1))
-
     table.create_if_missing()
-
     assert table.get("p", "k") == record(n=1)
 
 
@@ -121,9 +119,7 @@ def test_values_come_back_with_their_types(table: Table) -> None:
         "a.b-c#d": 1,
     }
     table.put(record(**values))
-
     item = table.get("p", "k")
-
     assert item == record(**values)
     assert {name: type(value) for name, value in item.items()} == {
         name: type(value) for name, value in record(**values).items()
@@ -135,9 +131,7 @@ def test_values_come_back_with_their_types(table: Table) -> None:
 
 def test_whole_numbers_come_back_as_int_and_tuples_as_lists(table: Table) -> None:
     table.put(record(number=2.0, deep={"n": [3.0, -0.0]}, pair=(1, 2), raw=bytearray(b"x")))
-
     item = table.get("p", "k")
-
     assert item is not None
     assert item == record(number=2, deep={"n": [3, 0]}, pair=[1, 2], raw=b"x")
     assert [type(value) for value in (item["number"], *item["deep"]["n"], item["raw"])] == [int, int, int, bytes]
@@ -171,7 +165,6 @@ def test_a_record_needs_its_key(table: Table, item: dict[str, Any]) -> None:
 def test_a_put_replaces_the_whole_record(table: Table) -> None:
     table.put(record(a=1, b=2))
     table.put(record(a=3))
-
     assert table.get("p", "k") == record(a=3)
     assert table.delete("p", "k")
     assert table.get("p", "k") is None
@@ -181,7 +174,6 @@ def test_a_put_replaces_the_whole_record(table: Table) -> None:
 def test_a_record_of_350_kb(table: Table) -> None:
     item = record(data=os.urandom(350_000))
     table.put(item)
-
     assert table.get("p", "k") == item
 
 
@@ -190,10 +182,8 @@ def test_ids_never_cross(table: Table) -> None:
     names = [ConversationScope("u", id_).storage_session_id for id_ in ids]
     names += [ConversationScope(id_, "s").storage_session_id for id_ in ids]
     table.batch_write(puts=[record("head", name, original=name) for name in names])
-
     for name in names[::2]:
         table.delete(name, "head")
-
     for name in names[1::2]:
         assert list(table.query(name)) == [record("head", name, original=name)]
     assert table.batch_get([(name, "head") for name in names[::2]]) == {}
@@ -266,7 +256,6 @@ def test_of_many_writers_exactly_one_wins_each_version(table: Table) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(compete, range(4)))
-
     assert sorted(wins) == list(range(1, 33))
 
 
@@ -277,9 +266,7 @@ def test_batches_larger_than_one_request(table: Table) -> None:
     items = [record(f"k{number:03}", f"p{number % 3}", n=number) for number in range(130)]
     table.batch_write(puts=items)
     keys = [(item["session_id"], item["sk"]) for item in items]
-
     found = table.batch_get([*keys, ("p0", "none"), ("none", "k000"), *keys[:5]])
-
     assert found == dict(zip(keys, items, strict=True))
     table.batch_write(puts=[{**items[0], "n": -1}], deletes=[*keys[1:60], ("p", "none")])
     assert table.get(*keys[0]) == {**items[0], "n": -1}
@@ -299,7 +286,6 @@ def test_a_batch_cannot_put_and_delete_one_record(table: Table) -> None:
 
 def test_of_two_puts_of_one_record_in_a_batch_the_last_counts(table: Table) -> None:
     table.batch_write(puts=[record(n=1), record(n=2)])
-
     assert table.get("p", "k") == record(n=2)
 
 
@@ -315,7 +301,6 @@ def test_a_transaction_writes_all_or_nothing(table: Table) -> None:
         Write(key=("p", "old"), when=Condition(equals={"sk": "old"})),
         *(Write(item=segment, when=ABSENT) for segment in segments),
     ]
-
     assert table.transact(writes)
     assert sorts(table.query("p")) == ["head", *(segment["sk"] for segment in segments)]
     assert not table.transact(writes)
@@ -347,7 +332,6 @@ def test_a_query_goes_in_the_order_of_utf_8(table: Table) -> None:
     names = ["!", "Z", "a", "a!", "aa", "b", "é", "日", "\uffee", "\U0001f4da"]
     assert names == sorted(names, key=str.encode)
     table.batch_write(puts=[record(name) for name in reversed(names)] + [record("zz", "other")])
-
     assert sorts(table.query("p")) == names
     assert sorts(table.query("p", reverse=True)) == names[::-1]
     assert list(table.query("none")) == []
@@ -370,7 +354,6 @@ def test_a_query_goes_in_the_order_of_utf_8(table: Table) -> None:
 )
 def test_a_query_takes_bounds_direction_and_limit(table: Table, bounds: dict[str, Any], expected: str) -> None:
     table.batch_write(puts=[record(name) for name in "gfedcba"])
-
     assert "".join(sorts(table.query("p", **bounds))) == expected
     assert "".join(sorts(table.query("p", **bounds, reverse=True))) == expected[::-1]
     for limit in (0, 1, 2, 100):
@@ -381,7 +364,6 @@ def test_a_query_takes_bounds_direction_and_limit(table: Table, bounds: dict[str
 def test_a_query_pages_until_limit_or_end(table: Table) -> None:
     names = [f"k{number:04}" for number in range(300)]
     table.batch_write(puts=[record(name, data=b"x" * 100) for name in names])
-
     assert sorts(table.query("p")) == names
     assert sorts(table.query("p", limit=64)) == names[:64]
     assert sorts(table.query("p", limit=200, first="k0010")) == names[10:210]
@@ -390,7 +372,6 @@ def test_a_query_pages_until_limit_or_end(table: Table) -> None:
 
 def test_a_query_reads_only_what_is_asked_and_the_key(table: Table) -> None:
     table.put(record(**{"name": "n", "size": 1, "body": b"x" * 1000, "a.b": 2}))
-
     assert list(table.query("p", attributes=["name", "a.b", "none"])) == [record(**{"name": "n", "a.b": 2})]
     assert list(table.query("p", attributes=[])) == [record()]
     assert list(table.query("p", attributes=["sk", "size"])) == [record(size=1)]
@@ -399,11 +380,9 @@ def test_a_query_reads_only_what_is_asked_and_the_key(table: Table) -> None:
 def test_a_table_can_be_written_while_it_is_queried(table: Table) -> None:
     table.batch_write(puts=[record(f"k{number:03}") for number in range(70)])
     seen = []
-
     for item in table.query("p"):
         table.delete("p", item["sk"])
         seen.append(item["sk"])
-
     assert len(seen) == 70
     assert list(table.query("p")) == []
 
@@ -428,7 +407,6 @@ def test_it_can_be_used_after_close(table: Table) -> None:
     table.put(record())
     table.close()
     table.close()
-
     assert table.get("p", "k") == record()
 
 
@@ -441,7 +419,6 @@ def test_it_can_be_used_after_a_fork(table: Table) -> None:
             written = table.put(record(v=2), when=Condition(equals={"v": item["v"]}))
             child.report(f"{item['v']} {written}")
     assert child.answer == "1 True"
-
     assert table.get("p", "k") == record(v=2)
     assert table.put(record(v=3), when=Condition(equals={"v": 2}))
 
@@ -489,7 +466,6 @@ for _ in range(int(sys.argv[2])):
 def test_sqlite_is_safe_with_several_processes(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "shared.db"
     workers = [subprocess.Popen([sys.executable, "-c", COUNT, str(path), "60"]) for _ in range(3)]
-
     assert [worker.wait(60) for worker in workers] == [0, 0, 0]
     assert SQLiteTable(path).get("p", "k") == record(v=180)
 
@@ -530,7 +506,6 @@ def test_sqlite_files_are_private(tmp_path: Path) -> None:
     table = SQLiteTable(path)
     table.create_if_missing()
     table.put(record())
-
     modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in (tmp_path / "one").rglob("*")}
     assert modes == {"two": 0o700, "manga.db": 0o600, "manga.db-wal": 0o600, "manga.db-shm": 0o600}
     assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
@@ -539,7 +514,6 @@ def test_sqlite_files_are_private(tmp_path: Path) -> None:
 def test_sqlite_settings(tmp_path: Path) -> None:
     table = SQLiteTable(tmp_path / "manga.db", deadline=2.5)
     table.create_if_missing()
-
     assert table._file.connection is not None
     pragmas = {
         name: table._file.connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -553,9 +527,7 @@ def test_sqlite_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.Mo
     table = SQLiteTable("manga.db")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-
     table.create_if_missing()
-
     assert (tmp_path / "manga.db").exists()
 
 
@@ -565,7 +537,6 @@ def test_sqlite_keeps_several_schemas_in_one_file(tmp_path: Path) -> None:
     for number, table in enumerate(tables):
         table.create_if_missing()
         table.put(record(n=number))
-
     assert [table.get("p", "k") for table in tables] == [record(n=0), record(n=1)]
 
 
@@ -580,7 +551,6 @@ def test_sqlite_queries_are_index_lookups(tmp_path: Path) -> None:
     list(table.query("u"))
     list(table.query("u", reverse=True))
     table._file.connection.set_trace_callback(None)
-
     queries = [statement for statement in statements if " LIMIT " in statement]
     assert len(queries) == 5
     for query in queries:
@@ -596,7 +566,6 @@ def test_sqlite_refuses_a_newer_file_and_leaves_it(tmp_path: Path) -> None:
     connection.close()
     before = path.read_bytes()
     table = SQLiteTable(path)
-
     for operation in (table.create_if_missing, lambda: table.get("p", "k"), lambda: table.put(record())):
         with pytest.raises(CorruptRecordError, match="has version 2, this package reads up to 1") as caught:
             operation()
@@ -608,7 +577,6 @@ def test_sqlite_refuses_a_newer_file_and_leaves_it(tmp_path: Path) -> None:
 def test_sqlite_refuses_a_file_that_is_none_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "manga.db"
     path.write_bytes(b"not a database, but long enough to look like one" * 100)
-
     with pytest.raises(StoreRefusedError, match="not a database") as caught:
         SQLiteTable(path).create_if_missing()
     assert caught.value.reason == "damaged"
@@ -627,7 +595,6 @@ def test_sqlite_notices_a_damaged_file_and_a_damaged_record(tmp_path: Path) -> N
             operation()
         assert caught.value.record == "('p', 'k')"
     assert table._file.connection.execute("SELECT item FROM manga_sessions").fetchall() == [(b'{"',)]
-
     table.batch_write(puts=[record(f"k{number}", data="x" * 2000) for number in range(50)])
     table.close()
     data = bytearray(path.read_bytes())
@@ -644,14 +611,12 @@ def test_sqlite_waits_for_a_lock_no_longer_than_its_deadline(tmp_path: Path) -> 
     table.create_if_missing()
     other = sqlite3.connect(tmp_path / "manga.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-
     started = clocks.seconds()
     for when in (None, ABSENT):
         with pytest.raises(StoreUnavailableError, match="locked"):
             table.put(record(), when=when)
     assert clocks.seconds() - started < 2.0
     assert table.get("p", "k") is None
-
     other.execute("ROLLBACK")
     other.close()
     assert table.put(record(), when=ABSENT)
@@ -680,7 +645,6 @@ def test_sqlite_waits_for_other_threads_no_longer_than_its_deadline(tmp_path: Pa
 
 def test_sqlite_reports_a_place_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-
     for path in (tmp_path / "file" / "manga.db", tmp_path):
         with pytest.raises(StoreUnavailableError):
             SQLiteTable(path).create_if_missing()
@@ -726,7 +690,6 @@ def dynamo(dynamodb_server: servers.DynamoDB, unique: str) -> DynamoDBTable:
 
 def test_dynamodb_makes_the_table_as_it_is_published(dynamo: DynamoDBTable, dynamodb_client: Any, unique: str) -> None:
     description = dynamodb_client.describe_table(TableName=unique)["Table"]
-
     assert description["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
     assert [key["AttributeName"] for key in description["KeySchema"]] == ["user_id", "memory_id"]
     indexes = {
@@ -750,10 +713,8 @@ def test_dynamodb_records_are_readable_with_plain_boto3(
     dynamo: DynamoDBTable, dynamodb_server: servers.DynamoDB, unique: str
 ) -> None:
     dynamo.put(memory("m", memory_type="preference", importance_score=0.9, tags=["a"], raw=b"\x00"))
-
     plain: Any = boto3.resource("dynamodb", endpoint_url=dynamodb_server.endpoint, region_name="us-east-1").Table(unique)
     item: Any = plain.get_item(Key={"user_id": "u", "memory_id": "m"})["Item"]
-
     assert item["memory_type"] == "preference"
     assert float(item["importance_score"]) == 0.9
     assert (item["tags"], item["raw"].value) == (["a"], b"\x00")
@@ -771,7 +732,6 @@ def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(dynamodb_client: Any
         dynamodb_client.update_time_to_live(
             TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": existing}
         )
-
     if existing == "other":
         with pytest.raises(StoreError, match="its TTL is on for attribute 'other', not for 'expires_at'"):
             table.create_if_missing()
@@ -785,7 +745,6 @@ def test_dynamodb_may_be_created_by_many_at_once(dynamodb_server: servers.Dynamo
     tables = [DynamoDBTable(dynamodb_server.client(), name=unique) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda table: table.create_if_missing(), tables))
-
     assert tables[0].put(record())
 
 
@@ -794,7 +753,6 @@ def test_dynamodb_reads_are_consistent(dynamo: DynamoDBTable) -> None:
     dynamo.get("u", "m")
     dynamo.batch_get([("u", "m")])
     list(dynamo.query("u"))
-
     get, batch, query = (params for _, params in asked.take())
     assert get["ConsistentRead"]
     assert batch["RequestItems"][dynamo._name]["ConsistentRead"]
@@ -804,7 +762,6 @@ def test_dynamodb_reads_are_consistent(dynamo: DynamoDBTable) -> None:
 def test_dynamodb_asks_for_no_more_than_is_needed(dynamo: DynamoDBTable) -> None:
     dynamo.batch_write(puts=[memory(f"{number:03}") for number in range(40)])
     asked = Recorder(dynamo.client)
-
     assert len(list(dynamo.query("u", limit=7))) == 7
     [(name, params)] = asked.take()
     assert (name, params["Limit"]) == ("Query", 7)
@@ -831,7 +788,6 @@ def test_dynamodb_pages_are_read_as_they_are_needed(dynamo: DynamoDBTable) -> No
     assert next(items)["memory_id"] == "005"
     assert len(asked.take()) == 1
     assert ids(items) == [f"{number:03}" for number in range(6, 12)]
-
     assert ids(dynamo.query("u", limit=7, reverse=True)) == [f"{number:03}" for number in range(11, 4, -1)]
     assert [params["Limit"] for _, params in asked.take()][-2:] == [5, 2]
 
@@ -890,13 +846,11 @@ def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable
     table, proxy = faulty
     table.put(record())
     getattr(proxy, fault)()
-
     started = clocks.seconds()
     with pytest.raises(StoreUnavailableError) as caught:
         table.get("p", "k")
     assert clocks.seconds() - started < 1.5
     assert caught.value.__cause__ is not None
-
     proxy.passing()
     assert table.get("p", "k") == record()
 
@@ -935,7 +889,6 @@ def test_dynamodb_waits_when_it_is_throttled(stubbed: Stubbed, code: str, status
     for _ in range(3):
         stubber.add_client_error("put_item", code, http_status_code=status)
     stubber.add_response("put_item", {})
-
     assert table.put(record())
     assert sleeps == [0.0125, 0.025, 0.05]
 
@@ -944,7 +897,6 @@ def test_dynamodb_gives_up_at_its_deadline(stubbed: Stubbed) -> None:
     table, stubber, sleeps = stubbed
     for _ in range(8):
         stubber.add_client_error("get_item", "ThrottlingException", "slow down", http_status_code=400)
-
     with pytest.raises(StoreUnavailableError, match="slow down") as caught:
         table.get("p", "k")
     assert caught.value.__cause__ is not None
@@ -964,7 +916,6 @@ def test_dynamodb_gives_up_at_its_deadline(stubbed: Stubbed) -> None:
 def test_dynamodb_does_not_repeat_what_cannot_succeed(stubbed: Stubbed, code: str, reason: str | None) -> None:
     table, stubber, sleeps = stubbed
     stubber.add_client_error("put_item", code, http_status_code=400)
-
     with pytest.raises(StoreError) as caught:
         table.put(record())
     assert getattr(caught.value, "reason", None) == reason
@@ -979,7 +930,6 @@ def test_dynamodb_asks_again_for_what_was_not_processed(stubbed: Stubbed) -> Non
         unprocessed = {"UnprocessedItems": {"stubbed": left} if left else {}}
         stubber.add_response("batch_write_item", unprocessed, {"RequestItems": {"stubbed": asked}})
     table.batch_write(puts=[record(name) for name in "abc"])
-
     keys = [{"session_id": {"S": "p"}, "sk": {"S": name}} for name in "ab"]
     stubber.add_response(
         "batch_get_item", {"Responses": {"stubbed": keys[:1]}, "UnprocessedKeys": {"stubbed": {"Keys": keys[1:]}}}
@@ -999,9 +949,7 @@ def test_dynamodb_goes_on_as_long_as_a_batch_makes_progress(stubbed: Stubbed) ->
     for number in range(1, 25):
         stubber.add_response("batch_write_item", {"UnprocessedItems": {"stubbed": puts[number:]}})
     stubber.add_response("batch_write_item", {})
-
     table.batch_write(puts=[record(f"k{number:02}") for number in range(25)])
-
     assert sleeps == [0.0125] * 24
 
 
@@ -1010,7 +958,6 @@ def test_dynamodb_gives_up_when_nothing_is_processed(stubbed: Stubbed) -> None:
     for _ in range(8):
         left = {"stubbed": [{"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": "k"}}}}]}
         stubber.add_response("batch_write_item", {"UnprocessedItems": left})
-
     with pytest.raises(StoreUnavailableError, match="1 records of a batch are throttled"):
         table.batch_write(puts=[record()])
     assert 0.5 < sum(sleeps) < 1.0
@@ -1053,7 +1000,6 @@ def test_dynamodb_waits_for_a_new_table_but_not_forever(stubbed: Stubbed) -> Non
     stubber.add_response("update_time_to_live", {})
     table.create_if_missing()
     assert sleeps == [0.1, 0.2]
-
     for _ in range(10):
         stubber.add_response("describe_table", {"Table": {"TableStatus": "CREATING"}})
     with pytest.raises(StoreUnavailableError, match=r"still CREATING after 10.0 s"):

@@ -56,7 +56,6 @@ def test_values_come_back(value: Any) -> None:
 )
 def test_odd_values_come_back_with_their_types(value: Any) -> None:
     back = load(dump(value))
-
     assert back == value
     assert json.dumps(back, default=repr) == json.dumps(value, default=repr)
 
@@ -82,7 +81,6 @@ def test_odd_values_come_back_with_their_types(value: Any) -> None:
 )
 def test_every_number_comes_back_as_it_was(number: float, beside: Any) -> None:
     back = load(dump({"number": [number], "beside": beside}))
-
     assert repr(back["number"]) == repr([number])
     assert back["beside"] == beside
 
@@ -121,7 +119,6 @@ class Group(set[Any]):
 @pytest.mark.parametrize("text", ["1.0", "1E+400", "-0", "NaN", "sNaN", "Infinity", "12345678901234567890.123456789"])
 def test_decimals_come_back_as_they_were(text: str) -> None:
     [back] = load(dump([Decimal(text)]))
-
     assert type(back) is Decimal
     assert repr(back) == repr(Decimal(text))
 
@@ -146,7 +143,6 @@ def test_what_would_not_come_back_as_its_type_comes_back_as_its_text(value: Any,
 def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING"):
         assert load(dump({"a": [Path("/secret")], "b": b"x"})) == {"a": ["/secret"], "b": b"x"}
-
     assert "type=<PosixPath>" in caplog.text
     assert "secret" not in caplog.text
 
@@ -193,7 +189,6 @@ def test_what_was_never_sealed_is_corrupt_not_empty(data: object) -> None:
 
 def test_a_value_moved_elsewhere_is_refused() -> None:
     sealed = Codec().encode("a value", PLACE)
-
     with pytest.raises(CorruptRecordError, match="other") as caught:
         Codec().decode(sealed, "other")
     assert caught.value.record == "other"
@@ -203,14 +198,12 @@ def test_a_value_moved_elsewhere_is_refused() -> None:
 def test_another_version_is_refused_and_says_so(version: int, advice: str) -> None:
     sealed = bytearray(Codec().encode("a value", PLACE))
     sealed[1] = version
-
     with pytest.raises(CorruptRecordError, match=f"version {version}, this package reads {VERSION}{advice}"):
         Codec().decode(bytes(sealed), PLACE)
 
 
 def test_an_encrypted_value_needs_its_cipher() -> None:
     sealed = Codec(cipher=Reversing()).encode("a value", PLACE)
-
     assert b"a value" not in sealed
     with pytest.raises(CorruptRecordError, match="no cipher was given"):
         Codec().decode(sealed, PLACE)
@@ -218,7 +211,6 @@ def test_an_encrypted_value_needs_its_cipher() -> None:
 
 def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
     sealed = Codec().seal(b"{broken", PLACE)
-
     with pytest.raises(CorruptRecordError, match="is damaged"):
         Codec().decode(sealed, PLACE)
     assert Codec().unseal(sealed, PLACE) == b"{broken"

@@ -33,7 +33,6 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
     for url, path in {
         "sqlite:///data/manga.db": tmp_path / "data/manga.db",
         f"sqlite:///{tmp_path}/manga.db": tmp_path / "manga.db",
@@ -49,7 +48,6 @@ def test_dynamodb_clients_are_made_as_published() -> None:
     table = open_table("dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566")
     assert isinstance(table, DynamoDBTable)
     meta = table.client.meta
-
     assert (table._name, meta.region_name, meta.endpoint_url) == (
         "Manga_Memory.v1",
         "eu-central-1",
@@ -69,10 +67,8 @@ def test_user_agent_of_a_dynamodb_client_names_this_package(monkeypatch: pytest.
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[dict[str, Any]] = []
     client.meta.events.register_last("before-send.dynamodb", lambda request, **_: sent.append(dict(request.headers)))
-
     with pytest.raises(EndpointConnectionError):
         client.list_tables()
-
     [headers] = sent
     said = bytes(headers["User-Agent"]).decode().split()  # other packages may say that they are there, too
     assert {"app/shop", "strands-manga-memory"} <= set(said)
@@ -116,7 +112,6 @@ def test_a_table_url_that_makes_no_sense_is_refused(url: str, why: str) -> None:
 
 def test_dynamodb_needs_a_region_from_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-
     with pytest.raises(ValueError, match="must specify a region"):
         open_table("dynamodb://table")
 
@@ -135,7 +130,6 @@ def pool_of(store: object) -> Any:
 
 def test_redis_clients_are_made_as_published() -> None:
     pool = pool_of(open_hot_store("redis://localhost:6380/3"))
-
     assert pool.max_connections == 50
     settings = pool.connection_kwargs
     assert (settings["host"], settings["port"], settings["db"]) == ("localhost", 6380, 3)
@@ -151,7 +145,6 @@ def test_redis_urls_say_everything_a_connection_needs() -> None:
         "&prefix=shop&deadline=0.2"
     )
     pool = pool_of(store)
-
     assert pool.connection_class is redis.SSLConnection
     assert pool.max_connections == 7
     expected = {
@@ -176,7 +169,6 @@ def test_redis_urls_say_everything_a_connection_needs() -> None:
 @pytest.mark.xdist_group("cluster")
 def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
     store = open_hot_store(f"{valkey_cluster.url}?prefix={unique}&max_connections=5")
-
     assert isinstance(store, RedisHotStore)
     assert isinstance(store._client, redis.RedisCluster)
     assert all(store.acquire_lease(f"c{number}", owner="o", ttl=1.0) for number in range(20))
@@ -190,7 +182,6 @@ def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str)
 
 def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
     port = servers.free_port()
-
     with pytest.raises(StoreUnavailableError, match="no node of the cluster answered") as caught:
         open_hot_store(f"redis+cluster://user:hidden@127.0.0.1:{port}")
     assert "hidden" not in str(caught.value)
@@ -208,7 +199,6 @@ def newer_urlsplit(url: str) -> SplitResult:
 def test_sentinel_urls_name_the_sentinels_and_the_service(monkeypatch: pytest.MonkeyPatch, parser: Any) -> None:
     monkeypatch.setattr(urls, "urlsplit", parser)
     pool = pool_of(open_hot_store("redis+sentinel://u:pw@h1:1,h2,[::1]:3/shop?db=4&sentinel_password=spw&max_connections=9"))
-
     assert pool.service_name == "shop"
     sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
     assert [(settings["host"], settings["port"]) for settings in sentinels] == [("h1", 1), ("h2", 26379), ("::1", 3)]
@@ -269,7 +259,6 @@ def test_a_hot_store_url_that_makes_no_sense_is_refused(url: str, why: str) -> N
 def test_passwords_are_never_shown(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         (open_hot_store if url.startswith("redis") else open_table)(url)
-
     shown = f"{caught.value!r} {caught.value.__cause__!r}"
     assert "hid" not in shown
     assert "***" in shown

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import re
-from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,7 +29,6 @@ from strands_manga_memory.stores import (
     open_hot_store,
 )
 from strands_manga_memory.stores.codec import dump, load
-from strands_manga_memory.stores.writer import TierHealth
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 
@@ -331,65 +328,6 @@ BLOCKS: dict[str, dict[str, Any]] = {
 def loaded(data: bytes) -> Any:
     """Return what ``dump`` was given."""
     return load(data)
-
-
-class InlineWriter:
-    """A Writer that does work in the calling thread, and the rest of it when told to: work that other work asked for waits.
-
-    Work of one key is done in order, as the real one does it.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.hot_health, self.durable_health = TierHealth(clock=clock), TierHealth(clock=clock)
-        for health in (self.hot_health, self.durable_health):
-            health._random = random.Random(0)  # the same steps have the same outcome
-        self._queue: list[tuple[Hashable, Callable[[], Any], Future[Any]]] = []
-        self._later: dict[Hashable, Callable[[], Any]] = {}
-        self._working = False
-
-    def submit(self, key: Hashable, work: Callable[[], Any], **_: Any) -> Future[Any]:
-        """Do ``work`` after earlier work of its key; if called by other work, leave it for ``work_off``."""
-        future: Future[Any] = Future()
-        self._queue.append((key, work, future))
-        if not self._working:
-            while not future.done():
-                self._do(next(at for at, job in enumerate(self._queue) if job[0] == key))
-        return future
-
-    def later(self, key: Hashable, delay: float, work: Callable[[], Any], **_: Any) -> None:
-        """Leave ``work`` for ``time_passes``."""
-        self._later[key] = work
-
-    def cancel_later(self, key: Hashable) -> None:
-        """Forget what was left for ``time_passes`` under ``key``."""
-        self._later.pop(key, None)
-
-    def work_off(self) -> None:
-        """Do what waits."""
-        while self._queue:
-            self._do(0)
-
-    def time_passes(self) -> None:
-        """Do what waited for its time."""
-        waiting, self._later = self._later, {}
-        for work in waiting.values():
-            work()
-            self.work_off()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing waits."""
-        return not (self._queue or self._later)
-
-    def _do(self, at: int) -> None:
-        _, work, future = self._queue.pop(at)
-        self._working = True
-        try:
-            future.set_result(work())
-        except Exception as error:
-            future.set_exception(error)
-        finally:
-            self._working = False
 
 
 class MemoryTable:
