@@ -10,7 +10,7 @@ from strands import Agent
 
 from strands_manga_memory import memory
 from strands_manga_memory.html_tables import ReportList
-from strands_manga_memory.memory.memory_context import shown_texts
+from strands_manga_memory.memory.memory_reader import shown_texts
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
     from strands_manga_memory.language.preferences import Preference
     from strands_manga_memory.memory.finalizing import MemoryKeeper
-    from strands_manga_memory.memory.memory_context import AgentContext
+    from strands_manga_memory.memory.hot_profile import ProfileCache
     from strands_manga_memory.memory.memory_search import extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
-    from strands_manga_memory.memory.preferences.hot_profile import ProfileCache
-    from strands_manga_memory.memory.preferences.preference_outbox import (
+    from strands_manga_memory.memory.preference_outbox import (
         CallablePreferenceSink,
         KinesisPreferenceSink,
         PreferenceOutbox,
@@ -24,23 +23,22 @@ if TYPE_CHECKING:
         TablePreferenceSink,
     )
     from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
-    from strands_manga_memory.memory.records import RETENTION, MemoryRecord, MemoryType, Owner, Retention
+    from strands_manga_memory.memory.records import RETENTION, AgentContext, MemoryRecord, MemoryType, Owner, Retention
     from strands_manga_memory.memory.store import UserMemoryStore
 
 _NAMES = {
     ".language.pii": "PiiRule",
     ".language.preferences": "Preference",
     "finalizing": "MemoryKeeper",
-    "memory_context": "AgentContext",
     "memory_search": "extract_user_query",
     "pii_policy": "PiiPolicy",
     "plugin": "Learn UserContext",
-    "preferences.preference_outbox": (
+    "preference_outbox": (
         "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSignal PreferenceSink TablePreferenceSink"
     ),
-    "preferences.hot_profile": "ProfileCache",
+    "hot_profile": "ProfileCache",
     "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
-    "records": "RETENTION MemoryRecord MemoryType Owner Retention",
+    "records": "RETENTION AgentContext MemoryRecord MemoryType Owner Retention",
     "store": "UserMemoryStore",
 }
 """Public names of each module. A module is imported at the first use of one of its names, so that imports stay fast."""

@@ -32,18 +32,21 @@ from strands_manga_memory.language.session_summaries import (
 )
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.memory.memory_context import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS, ended_at
+from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS
+from strands_manga_memory.memory.memory_search import OlderMemories
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import (
+from strands_manga_memory.memory.preference_log import (
+    PreferenceChange,
     PreferenceLog,
+    Statement,
     StoredRemovals,
     erased_at,
     forgotten_id,
     note_id,
+    valid,
 )
-from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement, valid
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
@@ -52,12 +55,12 @@ from strands_manga_memory.memory.records import (
     Owner,
     Retention,
     content_id,
+    ended_at,
     episode_id,
     parts_of,
     skip_unreadable,
     summary_id,
 )
-from strands_manga_memory.memory.word_list import OlderMemories
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance

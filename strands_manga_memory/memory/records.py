@@ -28,6 +28,15 @@ DAY = 86_400.0
 """Seconds per day."""
 
 
+MOST_TOKENS = 800
+"""Most tokens of the whole text about the user."""
+
+ENTRY_CHARACTERS = 400
+"""Most characters of a memory in a request."""
+
+EMPTY = "No prior interaction history."
+
+
 class MemoryType(StrEnum):
     """Type of a memory."""
 
@@ -211,6 +220,51 @@ class Owner:
     def ids(self) -> dict[str, str | None]:
         """User id and tenant as the application passed them. Each record has them, so that records of others are rejected."""
         return {"user": self.user_id, "tenant": self.tenant}
+
+
+_LATEST = 253_402_300_799.0
+"""Latest time that ``datetime`` can represent, in seconds since 1970."""
+
+
+def ended_at(record: MemoryRecord) -> float:
+    """Return the end of the session to which a memory belongs, in seconds since 1970.
+
+    For a weekly or monthly summary, it is the end of the last session. For a memory without a session, it is the time of the
+    last update.
+    """
+    at = record.metadata.get("ended_at", record.updated_at)
+    return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
+
+
+@dataclass(frozen=True)
+class AgentContext:
+    """Text about a user for an agent.
+
+    Attributes:
+        preferences: Preferences of the user, for the system prompt.
+        history: Earlier sessions of the user, for the messages.
+        changed_at: Time of each preference's last change, in seconds since 1970, keyed by subject such as ``genre``.
+        read_at: Time when the memories were read, in seconds since 1970. None if unknown.
+    """
+
+    preferences: str = ""
+    history: str = ""
+    changed_at: Mapping[str, float] = field(default_factory=dict, compare=False)
+    read_at: float | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> AgentContext:
+        """Create a text about a user from its stored form. Damaged data raises KeyError, TypeError or ValueError."""
+        if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
+            raise TypeError("preferences and history must be texts")
+        changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
+        read_at = data["read_at"]
+        return cls(data["preferences"], data["history"], changed_at, None if read_at is None else float(read_at))
+
+    @property
+    def text(self) -> str:
+        """Preferences and history of the user in one text. If both are empty, a sentence says that there is no history."""
+        return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
 def content_key(content: str) -> str:

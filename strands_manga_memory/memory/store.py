@@ -15,19 +15,26 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.language.search import Embed
-from strands_manga_memory.memory.memory_context import MOST_TOKENS, AgentContext
+from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_log import SET, PreferenceLog, slot_and_value
-from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, message_digest
+from strands_manga_memory.memory.preference_log import (
+    SET,
+    PreferenceChange,
+    PreferenceLog,
+    Removal,
+    message_digest,
+    slot_and_value,
+)
+from strands_manga_memory.memory.preference_outbox import PreferenceOutbox
 from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import (
     INTERNAL,
+    MOST_TOKENS,
     RETENTION,
+    AgentContext,
     MemoryRecord,
     MemoryType,
     Owner,

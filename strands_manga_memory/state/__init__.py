@@ -3,14 +3,14 @@
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
 from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
-from strands_manga_memory.state.environment import (
+from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
+from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
+from strands_manga_memory.state.session_state import (
     CallableEnvironmentSource,
     Environment,
     EnvironmentChanges,
     EnvironmentSource,
 )
-from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
-from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
 from strands_manga_memory.state.state_store import StateLimits
 from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
 

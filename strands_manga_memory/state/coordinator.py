@@ -22,10 +22,15 @@ from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer
-from strands_manga_memory.state.environment import Environment, EnvironmentChanges, EnvironmentSource, EnvironmentTracker
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
-from strands_manga_memory.state.session_state import SessionState
+from strands_manga_memory.state.session_state import (
+    Environment,
+    EnvironmentChanges,
+    EnvironmentSource,
+    EnvironmentTracker,
+    SessionState,
+)
 from strands_manga_memory.state.state_store import StateLimits, StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.codec import Codec

@@ -19,7 +19,7 @@ from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity
 from strands_manga_memory.state.coordinator import coordinator_of
 from strands_manga_memory.state.dialogue import DialogueSlot
-from strands_manga_memory.state.environment import Environment
+from strands_manga_memory.state.session_state import Environment
 
 _SUMMARY_TOKENS = 200
 _MOST_CHARACTERS = 1_000

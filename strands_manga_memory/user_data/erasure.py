@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile, cache_name
-from strands_manga_memory.memory.preferences.preference_outbox import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.memory.hot_profile import HotProfile, cache_name
+from strands_manga_memory.memory.preference_outbox import ENTRY, HEAD, LEASE, bucket_of
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy

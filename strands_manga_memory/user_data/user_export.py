@@ -12,9 +12,9 @@ from typing import Any
 from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.preference_outbox import ENTRY
-from strands_manga_memory.memory.preferences.statements import Statement
+from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.preference_log import Statement
+from strands_manga_memory.memory.preference_outbox import ENTRY
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies

@@ -26,7 +26,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.language import SessionSummary
 from strands_manga_memory.memory import CallablePreferenceSink, Owner, PreferenceOutbox, PreferenceSignal
-from strands_manga_memory.memory.preferences.hot_profile import cache_name
+from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.records import LATEST
 from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel

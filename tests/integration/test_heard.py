@@ -21,7 +21,7 @@ from strands_manga_memory.memory import (
     ProfileReader,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.stores import SESSIONS, SQLiteTable, Table
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.support import GuardedModel, estimate_tokens, finish_writes
@@ -237,8 +237,7 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 
 
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
-    from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-    from strands_manga_memory.memory.preferences.statements import PreferenceChange, Statement
+    from strands_manga_memory.memory.preference_log import PreferenceChange, PreferenceLog, Statement
 
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")

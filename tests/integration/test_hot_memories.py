@@ -20,7 +20,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.memory import Owner
-from strands_manga_memory.memory.preferences.hot_profile import MEMORIES, HotProfile, cache_name
+from strands_manga_memory.memory.hot_profile import MEMORIES, HotProfile, cache_name
 from strands_manga_memory.stores import Item
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from tests import servers

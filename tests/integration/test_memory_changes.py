@@ -30,7 +30,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     UserMemoryStore,
 )
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
+from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
 from tests.support import finish_writes

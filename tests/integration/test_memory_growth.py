@@ -13,7 +13,7 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader, word_list
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader, memory_search
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import finish_writes
@@ -237,12 +237,12 @@ def test_a_damaged_list_of_words_is_made_again(tables: tuple[Table, Table], dama
 
 def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second part of the longer list stays in the table for a week."""
-    monkeypatch.setattr(word_list, "_MOST_BYTES", 8_000)
+    monkeypatch.setattr(memory_search, "_MOST_BYTES", 8_000)
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 150)
     store.found("Any postcards?")
     assert len(parts := word_lists(tables[1])) > 1
-    monkeypatch.setattr(word_list, "_MOST_BYTES", 350_000)
+    monkeypatch.setattr(memory_search, "_MOST_BYTES", 350_000)
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
     UserMemoryStore(tables[1], user_id="u1").found("Any postcards?")

@@ -39,8 +39,8 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.preferences.hot_profile import HotProfile
-from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.preference_log import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers

@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from strands_manga_memory.memory import Preference
-from strands_manga_memory.memory.preferences.statements import (
+from strands_manga_memory.memory.preference_log import (
     LoggedChanges,
     PreferenceChange,
     Removal,

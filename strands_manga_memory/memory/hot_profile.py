@@ -13,32 +13,29 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strands_manga_memory.exceptions import KeyMissingError, PersonalDataError, StoreError
 from strands_manga_memory.language.preferences import Preference
-from strands_manga_memory.memory.memory_context import AgentContext
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preferences.statements import (
+from strands_manga_memory.memory.preference_log import (
     PreferenceChange,
+    PreferenceLog,
     Removal,
     SlotState,
     Statement,
+    erased_at,
     fold,
     latest_removals,
     recent,
-    text_of,
     valid,
 )
-from strands_manga_memory.memory.records import Owner, item_of, record_of
+from strands_manga_memory.memory.preference_outbox import PreferenceOutbox
+from strands_manga_memory.memory.records import AgentContext, Owner, item_of, record_of
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
-
-if TYPE_CHECKING:
-    from strands_manga_memory.memory.preferences.preference_log import PreferenceLog
-    from strands_manga_memory.memory.preferences.preference_outbox import PreferenceOutbox
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +104,8 @@ class ProfileState:
             context=None if content["context"] is None else AgentContext.of(content["context"]),
             statements=tuple(map(Statement.of, content["statements"])),
             removals=tuple(map(Removal.of, content["removals"])),
-            revision=text_of(content["revision"]),
-            removed=text_of(content["removed"]),
+            revision=str(content["revision"]),
+            removed=str(content["removed"]),
         )
 
 
@@ -372,7 +369,7 @@ class ProfileCache:
         self._pii = pii or PiiPolicy()
         self._log = log
         self._reads_revision = reads_revision and log is not None
-        self._clock = time.time if log is None else log.clock
+        self._clock = time.time if log is None else log.partition.clock
         self.writer = shared_writer(hot, None)
         self.lane = ("profile", self._owner)
         self._health = TierHealth(clock=clock)
@@ -503,11 +500,11 @@ class ProfileCache:
         log = self._log if self._reads_revision and state.exists else None
         if log is None or (revision := log.revision()) == state.revision:
             return state
-        known, erased_at = log.removals().all, log.erased_at()
+        known, erased = log.removals().all, erased_at(log.partition.erased())
 
         def changed(state: ProfileState) -> ProfileState | None:
             removals = latest_removals([*state.removals, *known])
-            kept = tuple(each for each in recent(state.statements, removals) if each.at > erased_at)
+            kept = tuple(each for each in recent(state.statements, removals) if each.at > erased)
             new = replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
             return new if state.exists else None
 
@@ -576,9 +573,9 @@ class ProfileCache:
             self._take(stored if is_same else replace(known, statements=stored.statements), self._context)
 
     def _drop_erased(self) -> None:
-        erased_at = -math.inf if self._log is None else self._log.erased_at()
+        at = -math.inf if self._log is None else erased_at(self._log.partition.erased())
         with self._lock:
-            self._void_before = max(self._void_before, erased_at)
+            self._void_before = max(self._void_before, at)
             self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
 
     def _take(self, state: ProfileState, context: AgentContext) -> None:

@@ -24,8 +24,14 @@ from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written
-from strands_manga_memory.memory.preferences.preference_log import PreferenceLog, erased_at
-from strands_manga_memory.memory.preferences.statements import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.preference_log import (
+    PreferenceChange,
+    PreferenceLog,
+    Removal,
+    Statement,
+    erased_at,
+    message_digest,
+)
 from strands_manga_memory.memory.records import INTERNAL, Owner, place_of
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
@@ -314,7 +320,9 @@ class PreferenceOutbox:
         log = PreferenceLog(UserPartition(self._table, owner, codec=self._memory_codec, clock=self._clock))
 
         def attempt() -> bool | None:
-            valid, erased = log.admitted([each.statement for each in signals if not each.retracted])
+            statements = [each.statement for each in signals if not each.retracted]
+            logged, _, erased = log.read(statements)
+            valid = logged.admit(statements)
             kept = [each for each in signals if (each.at > erased_at(erased) if each.retracted else each.statement in valid)]
             if not kept:
                 return True

@@ -1,0 +1,600 @@
+"""Log of the preferences that a user stated, in the memory table. The records of current preferences are derived from it.
+
+A statement is a preference from a message. A removal deletes a preference or retracts a message: it makes earlier statements
+void, so that they no longer count. A slot is the subject of a preference, such as ``genre``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from strands_manga_memory.exceptions import StoreError, logged_errors
+from strands_manga_memory.language.preferences import (
+    DISLIKES,
+    LIKES,
+    Preference,
+    apply_preference,
+    canonical_value,
+    slot_for_key,
+    split_values,
+)
+from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
+from strands_manga_memory.memory.records import (
+    CHANGES,
+    DAY,
+    ERASED,
+    FORGOTTEN,
+    RETENTION,
+    RETRACTED,
+    MemoryRecord,
+    MemoryType,
+    content_key,
+    opened_body,
+    place_of,
+    record_of,
+    sealed_unless_plain,
+    skip_unreadable,
+    type_range,
+)
+from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
+from strands_manga_memory.stores.writer import shared_writer
+
+logger = logging.getLogger(__name__)
+
+MOST_RECENT = 30
+"""Number of the latest statements that the hot tier stores."""
+MOST_SLOTS = 100
+"""Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
+_MOST_OF_A_SLOT = 8
+_MOST_REMOVALS = 200
+
+_STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
+_REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Preference that a user stated in a message, or that the application set by ``UserMemoryStore.prefer``.
+
+    Attributes:
+        at: Time of the message or of the call, in seconds since 1970.
+        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set the value.
+        session_id: Session of the message, or None.
+        is_set: Whether the application set the value. Such a value replaces all earlier values of the subject.
+    """
+
+    preference: Preference
+    at: float
+    message_id: str | None = None
+    session_id: str | None = None
+    is_set: bool = False
+
+    @property
+    def slot(self) -> str:
+        """Subject of the preference: ``dislikes`` for an unwanted value, a key derived from the text without a subject."""
+        if self.preference.liked is False:
+            return DISLIKES
+        return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form of the statement: a list of its values, without their names."""
+        return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
+
+    @classmethod
+    def of(cls, row: Any) -> Statement:
+        """Create a statement from its stored form, ``row``. Damaged data raises ValueError."""
+        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(row)
+        return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
+
+    def repeats(self, other: Statement) -> bool:
+        """Return whether two statements state the same preference in the same message, in any spelling of the value."""
+        if not self.message_id or self.message_id != other.message_id:
+            return False
+        mine, theirs = self.preference, other.preference
+        return (mine.slot, mine.liked, canonical_value(mine.value)) == (
+            theirs.slot,
+            theirs.liked,
+            canonical_value(theirs.value),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletion of a preference or retraction of a message. Earlier statements (stated preferences) that it matches become void.
+
+    Attributes:
+        at: Time of the removal, in seconds since 1970.
+        slot: Subject of the deleted preference, such as ``genre``. It may be empty.
+        values: Digests of the deleted values. Earlier statements of any subject with one of these values become void.
+        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
+    """
+
+    at: float
+    slot: str = ""
+    values: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form of the removal: a list of its values, with digests in place of the removed texts."""
+        return [self.at, self.slot, list(self.values), self.message]
+
+    @classmethod
+    def of(cls, row: Any) -> Removal:
+        """Create a removal from its stored form, ``row``. Damaged data raises ValueError."""
+        return cls(*_REMOVAL.validate_python(row))
+
+    @classmethod
+    def of_preference(cls, slot: str, value: str, at: float) -> Removal:
+        """Create the deletion of a stored preference. ``slot`` is empty if it has no subject; ``value`` is then its text."""
+        values = split_values(value) if slot else [value]
+        return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
+
+    def voids(self, statement: Statement) -> bool:
+        """Return whether a statement is void: an earlier one, of the retracted message or with the deleted subject or value."""
+        if statement.at > self.at:
+            return False
+        if self.message:
+            return statement.message_id is not None and message_digest(statement.message_id) == self.message
+        if statement.preference.liked is None:
+            return False  # a statement that only ends a preference stays
+        if self.slot and statement.slot == self.slot:
+            return True
+        if (self.slot == DISLIKES) != (statement.preference.liked is False):
+            return False
+        values = split_values(statement.preference.value) if statement.preference.slot else [statement.preference.value]
+        return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
+
+
+def message_digest(message_id: str) -> str:
+    """Return a digest of a message id, always of the same length."""
+    return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """Current value of a subject such as ``genre``, with the last statement that changed or repeated the value."""
+
+    value: str
+    by: Statement
+
+
+def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
+    """Apply statements in the order of their times. Return the value of each subject, that of the latest statement last."""
+    slots: dict[str, SlotState] = {}
+    for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
+        preference = each.preference
+        known = {slot: state.value for slot, state in slots.items()}
+        if each.is_set:
+            changed = _set(known, preference)
+        elif not preference.slot:
+            changed = {each.slot: preference.value}
+        else:
+            changed = apply_preference(known, preference)
+            if preference.liked and preference.slot in known and preference.slot not in changed:
+                changed[preference.slot] = known[preference.slot]
+        for slot, value in changed.items():
+            slots.pop(slot, None)
+            if value:
+                slots[slot] = SlotState(value, each)
+    return slots
+
+
+def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
+    parts = [preference]
+    if preference.slot == DISLIKES:
+        parts = [Preference(LIKES, value, liked=False) for value in split_values(preference.value)]
+    changed: dict[str, str] = {}
+    for each in parts:
+        changed |= apply_preference({**known, **changed}, each)
+    return {**changed, preference.slot: preference.value}
+
+
+def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
+    """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
+    return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
+
+
+def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
+    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
+    return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
+
+
+def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Merge statements in the order of their times, without repetitions: the latest 8 of each of the latest 100 subjects."""
+    rows = list(known)
+    for each in new:
+        earlier = next((row for row in rows if each == row or each.repeats(row)), None)
+        if earlier is None:
+            rows.append(each)
+        elif each.at < earlier.at:
+            rows[rows.index(earlier)] = each
+    rows.sort(key=lambda each: each.at)
+    of_slot: dict[str, list[Statement]] = {}
+    for each in rows:
+        of_slot.setdefault(each.slot, []).append(each)
+    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
+    kept = {id(each) for slot in latest for each in of_slot[slot][-_MOST_OF_A_SLOT:]}
+    return tuple(each for each in rows if id(each) in kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceChange:
+    """Change of a user's preferences.
+
+    Attributes:
+        statements: New statements of messages.
+        removals: Deleted preferences, or retracted messages.
+        record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
+        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored only in the record, so
+            ``removals`` do not delete it.
+    """
+
+    statements: Sequence[Statement] = ()
+    removals: Sequence[Removal] = ()
+    record: MemoryRecord | None = None
+    dropped: str | None = None
+
+
+@dataclass(frozen=True)
+class LoggedChanges:
+    """Content of a user's preference log. Statements and removals take effect in the order of their times.
+
+    Attributes:
+        statements: Preferences stated in messages, in the order of their times.
+        removals: Deleted preferences.
+        revision: Token that changes whenever live agents must read the preferences again.
+        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
+        retractions: Retractions of the messages whose statements are to be stored. Other retractions are not read.
+    """
+
+    statements: tuple[Statement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    revision: str = ""
+    erased_at: float = -math.inf
+    retractions: tuple[Removal, ...] = ()
+
+    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
+        return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
+
+    def after(self, change: PreferenceChange) -> LoggedChanges | None:
+        """Return the preference log after a change of preferences, or None if the change has no effect."""
+        removals = [each for each in change.removals if each.at > self.erased_at]
+        statements = merged(valid(self.statements, removals), self.admit(change.statements))
+        is_changed = statements != self.statements
+        if not (is_changed or removals or change.record or change.dropped):
+            return None
+        deleted = [each for each in removals if not each.message]
+        is_read = change.record or deleted or (removals and is_changed)
+        revision = uuid.uuid4().hex if is_read else self.revision
+        return replace(self, statements=statements, removals=latest_removals([*self.removals, *deleted]), revision=revision)
+
+
+def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
+    """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
+    return tuple(sorted(dict.fromkeys(removals), key=lambda each: each.at)[-_MOST_REMOVALS:])
+
+
+_MOST_AT_ONCE = 15
+_MOST_WRITES = 90
+_LONGEST_WAIT = 60.0
+_NOTE_SECONDS = 90 * DAY
+"""Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
+_MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
+_SOURCES, SET = "sources", "set"
+"""Names in the metadata of a preference: the messages of its values, and the value that the application set last."""
+
+
+@dataclass(frozen=True)
+class StoredRemovals:
+    """Stored deletions of a user's memories. Messages from before a deletion must not restore the deleted memory.
+
+    Attributes:
+        preferences: Deleted preferences.
+        notes: Times of retractions of messages (keys from ``note_id``), and of deletions of memories derived from sessions
+            (keys from ``forgotten_id``).
+    """
+
+    preferences: tuple[Removal, ...] = ()
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[Removal, ...]:
+        """Deletions of preferences and retractions of messages, the latest 200, in the order of their times."""
+        retracted = [Removal(at, message=id_[len(RETRACTED) :]) for id_, at in self.notes.items() if id_.startswith(RETRACTED)]
+        return latest_removals([*self.preferences, *retracted])
+
+
+class PreferenceLog:
+    """Log of a user's statements (preferences in messages), and the records with the resulting values.
+
+    Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
+    statements. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
+    ``publish`` is a function that reports changes to live agents.
+    """
+
+    def __init__(
+        self,
+        partition: UserPartition,
+        *,
+        publish: Callable[..., None] | None = None,
+        importance: float = RETENTION[MemoryType.PREFERENCE].importance,
+    ) -> None:
+        self.partition = partition
+        self._publish = publish or (lambda **_: None)
+        self._importance = importance
+
+    def revision(self) -> str:
+        """Return a token that changes whenever the user's memories change. It is empty before the first change."""
+        return _revision_of(*self._marks())
+
+    def removals(self) -> StoredRemovals:
+        """Read the deletions of memories and retractions of messages of the user, in one query."""
+        rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~")
+        items = {str(row["memory_id"]): row for row in rows}
+        deleted = self._logged(items.pop(CHANGES, None)).removals
+        return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
+
+    def read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
+        """Return the log with the retractions of the statements' messages, its table item, and the erasure marker."""
+        owner = self.partition.owner
+        changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
+        notes = {(owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
+        found = self.partition.table.batch_get([changes, erased, *notes])
+        retractions = tuple(
+            Removal(float(found[key].get("at") or 0.0), message=key[1].removeprefix(RETRACTED)) for key in notes & found.keys()
+        )
+        item, marker = found.get(changes), found.get(erased)
+        return replace(self._logged(item), erased_at=erased_at(marker), retractions=retractions), item, marker
+
+    def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
+        """Store a change of the user's preferences, and publish it to new sessions and live agents.
+
+        Statements that were deleted, retracted, or stated before an erasure are left out.
+
+        Returns:
+            The changed preference records, keyed by id. None means that the record was deleted.
+        """
+        if any(removal.message for removal in change.removals):
+            # Before the write, too: no agent may show the statements, even if the table is unavailable.
+            self._publish(removals=change.removals)
+        return self._store(change)
+
+    def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
+        changed: dict[str, MemoryRecord | None] = {}
+        for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
+            part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
+            records, revisions = repeat_until_written(
+                lambda part=part: self._attempt(part),  # type: ignore[misc]
+                record=place_of(self.partition.owner, CHANGES),
+            )
+            changed |= records
+            if revisions is not None:
+                before, revision = revisions
+                stated = None if change.record is None else self._base(change.record)
+                self._publish(statements=[stated] if stated else [], removals=change.removals, before=before, revision=revision)
+        return changed
+
+    def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
+        """Store and publish a change in the background. If the table is unavailable, retry after ``wait`` seconds and later."""
+        writer = shared_writer(None, self.partition.table)
+
+        def attempt() -> None:
+            with logged_errors(logger, "failed to store preferences"):
+                try:
+                    self._store(change)
+                except StoreError as error:
+                    logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
+                    again = min(_LONGEST_WAIT, 2 * wait)
+                    writer.later(("preferences", uuid.uuid4().hex), wait, lambda: self.apply_later(change, wait=again))
+
+        writer.submit(("preferences", self.partition.owner), attempt)
+
+    def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
+        """Notify live agents that memories other than preferences have changed.
+
+        The preference log gets a new revision, a token by which agents notice the change. This works on an encrypted log
+        without its key. The arguments are passed to ``HotProfile.publish``.
+        """
+        revision = uuid.uuid4().hex
+
+        def attempt() -> tuple[str, str] | None:
+            item, erased = self._marks()
+            renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": uuid.uuid4().hex}
+            is_written = self.partition.table.put(renewed, when=unchanged(item))
+            return (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
+
+        before, written = repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
+        self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
+
+    def note_forgotten(self, memory_id: str, at: float) -> None:
+        """Record the deletion of a memory derived from sessions, so that finalizing an earlier session does not restore it."""
+        if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
+            self.partition.table.put(self._note(forgotten_id(memory_id), at))
+
+    # Inside
+
+    def _marks(self) -> tuple[Item | None, Item | None]:
+        keys = (self.partition.owner.changes_partition, CHANGES), (self.partition.owner.partition, ERASED)
+        found = self.partition.table.batch_get(keys)
+        return found.get(keys[0]), found.get(keys[1])
+
+    def _attempt(self, change: PreferenceChange) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
+        """Write a change in one transaction. Return None if the preference log changed meanwhile.
+
+        Otherwise, return the changed records, and the revisions before and after the write (None if nothing was written).
+        """
+        table, owner = self.partition.table, self.partition.owner
+        logged, item, erased = self.read(change.statements)
+        after = logged.after(change)
+        if after is None:
+            return {}, None
+        changed: dict[str, MemoryRecord | None] = {}
+        written = self._item(after)
+        writes = [Write(item=written, when=unchanged(item))]
+        writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
+        writes.append(not_erased_since(owner.partition, erased))
+        if change.record or change.dropped or after.statements != logged.statements:
+            stored = self._stored()
+            changed = self._changed_records(stored, after.statements, change)
+            for id_, record in list(changed.items())[:_MOST_WRITES]:
+                when = Condition(equals={"version": stored[id_][0].get("version")}) if id_ in stored else ABSENT
+                given = {"key": (owner.partition, id_)} if record is None else {"item": self.partition.item_of(record)}
+                writes.append(Write(**given, when=when))
+        revisions = _revision_of(item, erased), _revision_of(written, erased)
+        return (changed, revisions) if table.transact(writes) else None
+
+    def _changed_records(
+        self,
+        stored: Mapping[str, tuple[Item, MemoryRecord | None]],
+        statements: Sequence[Statement],
+        change: PreferenceChange,
+    ) -> dict[str, MemoryRecord | None]:
+        """Return the preference records to write after a change of the log, keyed by id. None means a record to delete."""
+        now, salt = self.partition.clock(), self.partition.salt
+        known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
+        records = {id_: record for id_, record in known.items() if id_ != change.dropped}
+        if (new := change.record) is not None:
+            records[new.memory_id] = _replaced(records.get(new.memory_id), new)
+        bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
+        wanted: dict[str, MemoryRecord] = {}
+        for slot, state in fold([*bases.values(), *statements]).items():
+            id_ = salt.statement_id(state.value) if slot.startswith("~") else salt.preference_id(slot)
+            wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
+        made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
+        gone = sorted(id_ for id_ in known | records if id_ not in wanted and (id_ in made or id_ == change.dropped))
+        unreadable = {id_ for id_, (_, record) in stored.items() if record is None}
+        written = {id_: each for id_, each in wanted.items() if each is not known.get(id_) and id_ not in unreadable}
+        return {**dict.fromkeys(gone), **written}
+
+    def _record(
+        self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
+    ) -> MemoryRecord:
+        """Return the record of a subject: ``known`` if it has the current value, or else a new or changed record."""
+        has_slot = not slot.startswith("~")
+        if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
+            return known
+        at = state.by.at
+        first = known or MemoryRecord(
+            memory_id=id_,
+            type=MemoryType.PREFERENCE,
+            content="",
+            importance=self._importance,
+            created_at=at,
+            updated_at=at,
+            version=0,
+        )
+        content = state.value
+        metadata: dict[str, Any] = {"session_id": state.by.session_id, _SOURCES: {"": state.by.message_id or ""}}
+        if has_slot:
+            shown = str(first.metadata.get("preference_key") or slot)
+            content = f"{shown}: {state.value}"
+            metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
+        if (base := self._base(first)) is not None:
+            metadata[SET] = {"value": base.preference.value, "at": base.at}
+        return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
+
+    def _base(self, record: MemoryRecord) -> Statement | None:
+        """Return the value that ``UserMemoryStore.prefer`` set in a record, as a statement. None if it set no value."""
+        slot, value = slot_and_value(record)
+        given = record.metadata.get(SET)
+        if isinstance(given, dict):
+            value, at = str(given.get("value") or ""), float(given.get("at") or 0.0)
+        elif _SOURCES in record.metadata:
+            return None
+        else:
+            at = record.updated_at
+        if not slot or not value or self.partition.salt.preference_id(slot) != record.memory_id:
+            return None
+        return Statement(Preference(slot, value), at, is_set=True)
+
+    def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
+        """Return the table item and the record (None if unreadable) of each stored preference, keyed by id."""
+        first, last = type_range(MemoryType.PREFERENCE)
+        owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
+        for item in self.partition.table.query(owner.partition, first=first, last=last):
+            id_ = str(item["memory_id"])
+            stored[id_] = item, None
+            with skip_unreadable(), trusted(place_of(owner, id_)):
+                stored[id_] = item, record_of(item, owner, self.partition.codec)
+        return stored
+
+    def _logged(self, item: Item | None) -> LoggedChanges:
+        """Decode the stored preference log. A missing log is empty. A damaged log raises ``CorruptRecordError``."""
+        if item is None:
+            return LoggedChanges()
+        place = place_of(self.partition.owner, CHANGES)
+        with trusted(place):
+            body = opened_body(item, self.partition.codec, place)
+            statements = tuple(Statement.of(row) for row in body["statements"])
+            removals = tuple(Removal.of(row) for row in body["removals"])
+            return LoggedChanges(statements, removals, str(item.get("revision") or ""))
+
+    def _item(self, logged: LoggedChanges) -> Item:
+        owner = self.partition.owner
+        body = {"statements": [each.row for each in logged.statements], "removals": [each.row for each in logged.removals]}
+        stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
+        key = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        return {**key, "revision": logged.revision, "version": uuid.uuid4().hex, **stored}
+
+    def _note(self, id_: str, at: float) -> Item:
+        expires_at = int(at + _NOTE_SECONDS)
+        return {"user_id": self.partition.owner.changes_partition, "memory_id": id_, "at": at, "expires_at": expires_at}
+
+
+def _revision_of(item: Item | None, erased: Item | None) -> str:
+    """Return the revision of a preference log, a token that changes with the log and with an erasure of the user."""
+    return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
+
+
+def erased_at(marker: Item | None) -> float:
+    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker."""
+    return -math.inf if marker is None else float(marker.get("at") or 0.0)
+
+
+def note_id(message_id: str) -> str:
+    """Return the id of the table item that records the retraction of a message."""
+    return f"{RETRACTED}{message_digest(message_id)}"
+
+
+def forgotten_id(memory_id: str) -> str:
+    """Return the id of the table item that records the deletion of a memory."""
+    return f"{FORGOTTEN}{message_digest(memory_id)}"
+
+
+def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
+    """Return the stored preference ``known``, if any, with the value of ``new``, which the application has set."""
+    if known is None:
+        return new
+    metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
+    return known.changed(
+        content=new.content,
+        importance=new.importance,
+        updated_at=new.updated_at,
+        metadata={**metadata, **new.metadata},
+    )
+
+
+def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
+    """Return subject and value of a preference record. Without a subject, return an empty text and the whole content."""
+    key, value = record.metadata.get("preference_key"), record.metadata.get("value")
+    if isinstance(key, str) and key and isinstance(value, str):
+        return slot_for_key(key), value
+    return "", record.content
+
+
+def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
+    """Map each single value in ``value``, which may list several, to the id of the latest message that stated it."""
+    ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
+    return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}
