@@ -527,12 +527,12 @@ class MangaMemory:
         is deleted. The conversation's log keeps its messages, which can be redacted there.
 
         Raises:
+            ValueError: ``source`` is not a ``Source``.
             StoreUnavailableError: The memory table does not answer; repeat the call.
         """
         from strands_manga_memory.assembly.provenance import retract
 
-        store = None if self.memories is None else self.user(source.scope.user_id, tenant=source.scope.tenant)
-        return retract(dict(self._parts), source, store)
+        return retract(dict(self._parts), source, None if self.memories is None else self.user)
 
     @property
     def codec(self) -> Codec:

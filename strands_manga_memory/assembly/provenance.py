@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from strands import Agent
 
 from strands_manga_memory import memory
+from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.html_tables import ReportList
 from strands_manga_memory.memory.memory_reader import shown_texts
 from strands_manga_memory.memory.memory_search import user_query
@@ -61,6 +62,7 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
     """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``."""
     from strands_manga_memory import conversation, state
 
+    of_kind("agent", agent, Agent, "a strands.Agent")
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
     coordinator = state.coordinator_of(agent)
     scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)
@@ -135,17 +137,20 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
             )
 
 
-def retract(parts: Mapping[Any, ConversationScope], source: Source, store: memory.UserMemoryStore | None) -> RetractionReport:
-    """Remove a text about the user from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``."""
+def retract(
+    parts: Mapping[Any, ConversationScope], source: Source, store_of: Callable[..., memory.UserMemoryStore] | None
+) -> RetractionReport:
+    """Remove a text about the user from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``.
+
+    ``store_of`` returns the memories of a user. None means that there is no memory table.
+    """
     from strands_manga_memory import conversation, state
 
-    live = {
-        part: scope
-        for part, scope in parts.items()
-        if (scope.tenant, scope.user_id) == (source.scope.tenant, source.scope.user_id)
-    }
+    scope = of_kind("source", source, Source, "a Source from explain(agent)").scope
+    store = None if store_of is None else store_of(scope.user_id, tenant=scope.tenant)
+    live = {part: of for part, of in parts.items() if (of.tenant, of.user_id) == (scope.tenant, scope.user_id)}
     users = {part: of for part, of in live.items() if isinstance(part, memory.UserContext)}
-    changed = [user.agent for user, scope in users.items() if _is_shown(source, user, scope)]
+    changed = [user.agent for user, of in users.items() if _is_shown(source, user, of)]
     memories = 0 if store is None else _retract_stored(store, source)
     message_id = source.message_id or ""
     for part in live if message_id else ():

@@ -84,7 +84,7 @@ class ProfileState:
     @property
     def overrides(self) -> dict[str, str]:
         """Values of the preferences that the user stated recently, keyed by subject such as ``genre``, the latest last."""
-        return _values(fold(recent(self.statements, self.removals)))
+        return {slot: state.value for slot, state in fold(recent(self.statements, self.removals)).items()}
 
     @property
     def content(self) -> dict[str, Any]:
@@ -125,6 +125,7 @@ class HotProfile:
         self._owner = owner
         self._codec = codec or Codec()
         self.name = cache_name(owner)
+        self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
         """Return the user's stored record in the hot tier, or None, in one round trip. ``touch`` renews the record's expiry.
@@ -159,7 +160,7 @@ class HotProfile:
                 expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
                 epoch=1 if kept is None else kept.epoch + before.is_erased,
                 version=new_version(),
-                fields={_STATE: self._codec.encode(after.content, self._place(_STATE))},
+                fields={_STATE: self._codec.encode(after.content, self._places[_STATE])},
                 removed=[MEMORIES] if drops and before.exists else [],
                 ttl=TTL,
                 replace=not before.exists,
@@ -247,7 +248,7 @@ class HotProfile:
         rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
         uses = {id_: list(used) for id_, used in loaded.uses.items()}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
-        data = self._codec.encode(content, self._place(MEMORIES))
+        data = self._codec.encode(content, self._places[MEMORIES])
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
         write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL)
@@ -275,7 +276,7 @@ class HotProfile:
         data = self._field(record, MEMORIES, dict)
         if data is None:
             return None
-        with trusted(self._place(MEMORIES)):
+        with trusted(self._places[MEMORIES]):
             if time.time() - float(data["read_at"]) >= TTL:
                 return None  # limits how long a removal that could not be published has no effect
             records = [record_of(row, self._owner, None) for row in data["rows"]]
@@ -313,12 +314,9 @@ class HotProfile:
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:
             return None
-        data = self._codec.decode(record.fields[name], self._place(name))
-        with trusted(self._place(name)):
+        data = self._codec.decode(record.fields[name], self._places[name])
+        with trusted(self._places[name]):
             return read(data)
-
-    def _place(self, name: str) -> str:
-        return f"{self.name}#{name}"
 
 
 class ProfileCache:
@@ -343,6 +341,7 @@ class ProfileCache:
             change the table. Default False.
 
     Attributes:
+        context: Text about the user, read from the memories at session start and again after a removal of memories.
         writer: Writer that runs the background work of the cache.
         lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
 
@@ -381,17 +380,12 @@ class ProfileCache:
         self._take(ProfileState(), AgentContext())
 
     @property
-    def context(self) -> AgentContext:
-        """Text about the user, read from the memories at session start and again after a removal of memories."""
-        return self._context
-
-    @property
     def overrides(self) -> dict[str, str]:
         """Values of the preferences that were stated since session start, keyed by subject such as ``genre``, the latest last.
 
         They override the values in ``context``, the text about the user.
         """
-        return _values(self.stated)
+        return {slot: state.value for slot, state in self.stated.items()}
 
     @property
     def stated(self) -> dict[str, SlotState]:
@@ -401,7 +395,7 @@ class ProfileCache:
         """
         with self._lock:
             rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
-            return fold(each for each in rows if each.at > self._context.changed_at.get(each.slot, -math.inf))
+            return fold(each for each in rows if each.at > self.context.changed_at.get(each.slot, -math.inf))
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> None:
         """Load the context (text about the user) from the hot tier. If it is missing there, call ``read`` and store the result.
@@ -475,7 +469,7 @@ class ProfileCache:
             return
         known = self._state
         if state.exists and state.removed == known.removed:
-            self._take(state, self._context)
+            self._take(state, self.context)
             if state.revision != known.revision:
                 self._memories_changed(is_removal=False)
         elif state.exists or (state.epoch, state.version, state.is_erased) != (known.epoch, known.version, True):
@@ -483,22 +477,22 @@ class ProfileCache:
 
     # Inside
 
-    def _read(self, *, touch: bool = False) -> ProfileState | None:
-        loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
-        return None if loaded is None else self._profile.state_of(loaded[0])
-
     def _look(self, *, touch: bool) -> ProfileState | None:
         """Return the user's record, or None if the hot tier fails. ``touch`` renews its expiry.
 
         If processes with another hot tier may have changed the memory table, the record is first updated from the table.
         """
-        state = self._read(touch=touch)
-        return None if state is None else self._health.tried(lambda: self._followed(state))
+        loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
+        if loaded is None:
+            return None
+        state, log = self._profile.state_of(loaded[0]), self._log
+        if log is None or not self._reads_revision or not state.exists:
+            return state
+        return self._health.tried(lambda: self._followed(state, log))
 
-    def _followed(self, state: ProfileState) -> ProfileState:
+    def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
         """Return the user's record. If the preference log in the table has changed, the record is first updated from it."""
-        log = self._log if self._reads_revision and state.exists else None
-        if log is None or (revision := log.revision()) == state.revision:
+        if (revision := log.revision()) == state.revision:
             return state
         known, erased = log.removals().all, erased_at(log.partition.erased())
 
@@ -570,7 +564,7 @@ class ProfileCache:
             del self._unsaved[: len(mine)]
             known = self._state
             is_same = stored.removed == known.removed
-            self._take(stored if is_same else replace(known, statements=stored.statements), self._context)
+            self._take(stored if is_same else replace(known, statements=stored.statements), self.context)
 
     def _drop_erased(self) -> None:
         at = -math.inf if self._log is None else erased_at(self._log.partition.erased())
@@ -580,8 +574,4 @@ class ProfileCache:
 
     def _take(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
-            self._state, self._context = state, context
-
-
-def _values(slots: Mapping[str, SlotState]) -> dict[str, str]:
-    return {slot: state.value for slot, state in slots.items()}
+            self._state, self.context = state, context

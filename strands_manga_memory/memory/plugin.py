@@ -245,8 +245,8 @@ class UserContext(Plugin):
         if self._learn != "nothing":
             agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
             agent.add_hook(self._message_added, MessageAddedEvent)
-            agent.add_hook(self._turn_begins, BeforeInvocationEvent)
-            agent.add_hook(self._turn_ended, AfterInvocationEvent)
+            agent.add_hook(self._look, BeforeInvocationEvent)  # finds messages that the application edited between turns
+            agent.add_hook(self._look, AfterInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, self._refresh)  # before a MemoryManager searches
         # After the middleware of a MemoryManager, which an agent registers after its plugins: see collect_found.
         agent.add_hook(self._register_middleware, AgentInitializedEvent)
@@ -261,15 +261,9 @@ class UserContext(Plugin):
         if is_turn_start(event.message):  # the text is read after the turn, because a guardrail may redact it
             self._pending.append((event.message, self._clock()))
 
-    def _turn_begins(self, event: BeforeInvocationEvent) -> None:
-        self._look(event.agent, [])
-
-    def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        pending, self._pending = self._pending, []
-        self._look(event.agent, pending)
-
-    def _look(self, agent: Agent, added: Sequence[tuple[Message, float]]) -> None:
+    def _look(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
         """Extract preferences from the user's new messages and retract those of edited messages, in the background."""
+        agent, added, self._pending = event.agent, self._pending, []
         texts = _texts_of(agent)
         gone = [id_ for id_, read in texts.items() if self._read.get(id_, read) != read and not _is_shortened(read)]
         texts_by_id = {id_: texts[id_] for id_ in gone}
@@ -359,7 +353,7 @@ class UserContext(Plugin):
     @property
     def stated(self) -> dict[str, SlotState]:
         """Preferences that were stated since session start and are shown to the agent, keyed by subject such as ``genre``."""
-        shown = self._cached_overrides()
+        shown = self._overrides()
         return {slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown}
 
     @property
@@ -396,7 +390,8 @@ class UserContext(Plugin):
 
     async def _with_memory(self, context: InvokeModelContext) -> InvokeModelContext:
         lines = [*self._history(), *self._found_for(context)]
-        context = self._with_preferences(context)
+        if block := self._cache.context.preferences:
+            context = with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
         return with_section(context, render_section("user_memory", lines)) if lines else context
 
     def _found_for(self, context: InvokeModelContext) -> list[str]:
@@ -446,43 +441,31 @@ class UserContext(Plugin):
         return [_FOUND, *lines] if lines else []
 
     def _other_texts(self) -> list[str]:
-        return [self._cache.context.preferences, self._cache.context.history, *_lines(self._cached_overrides())]
+        return [self._cache.context.preferences, self._cache.context.history, *_lines(self._overrides())]
 
-    def _cached_overrides(self) -> Mapping[str, str]:
-        shown = self._cache.context.preferences.splitlines()
-        overrides = _with_earlier_values(self._cache.overrides, shown)
+    def _overrides(self) -> dict[str, str]:
+        """Return the new preferences that the system prompt lacks, keyed by subject such as ``genre``.
+
+        New values of ``likes`` and ``dislikes`` are followed by the earlier ones in the system prompt.
+        """
+        shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
+        overrides = dict(stated)
+        for slot in (DISLIKES, LIKES):
+            title = f"- {slot}: "
+            earlier = next((line.removeprefix(title) for line in shown if line.startswith(title)), "")
+            for value in stated.values():
+                earlier = remove_values(earlier, value)
+            if earlier and overrides.get(slot):
+                overrides[slot] += f", {earlier}"
         return {key: value for key, value in overrides.items() if _line(key, value) not in shown}
-
-    def _with_preferences(self, context: InvokeModelContext) -> InvokeModelContext:
-        block = self._cache.context.preferences
-        if not block:
-            return context
-        return with_system_text(context, f"<user_preferences>\n{block}\n</user_preferences>")
 
     def _history(self) -> list[str]:
         """Return lines for a request to the model, about earlier sessions and preferences stated since session start."""
         cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
-        since = fitting(title, _lines(self._cached_overrides()), left)
+        since = fitting(title, _lines(self._overrides()), left)
         return [line for text in (cached.history, since) if text for line in text.split("\n")]
-
-
-def _with_earlier_values(overrides: Mapping[str, str], shown: Sequence[str]) -> dict[str, str]:
-    """Return the new preferences, with the earlier values added to new values of ``likes`` and ``dislikes``.
-
-    Args:
-        overrides: New preferences, keyed by subject such as ``genre``.
-        shown: Lines of the system prompt with the earlier preferences.
-    """
-    merged = dict(overrides)
-    for slot in (DISLIKES, LIKES):
-        earlier = next((line.removeprefix(f"- {slot}: ") for line in shown if line.startswith(f"- {slot}: ")), "")
-        for value in overrides.values():
-            earlier = remove_values(earlier, value)
-        if merged.get(slot) and earlier:
-            merged[slot] = f"{merged[slot]}, {earlier}"
-    return merged
 
 
 def _day_of(entry: MemoryEntry) -> str:

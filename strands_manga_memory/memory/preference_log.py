@@ -12,6 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -382,8 +383,8 @@ class PreferenceLog:
             changed |= records
             if revisions is not None:
                 before, revision = revisions
-                stated = None if change.record is None else self._base(change.record)
-                self._publish(statements=[stated] if stated else [], removals=change.removals, before=before, revision=revision)
+                stated = [] if change.record is None else self._bases(change.record)
+                self._publish(statements=stated, removals=change.removals, before=before, revision=revision)
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
@@ -466,10 +467,11 @@ class PreferenceLog:
         known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
         records = {id_: record for id_, record in known.items() if id_ != change.dropped}
         if (new := change.record) is not None:
-            records[new.memory_id] = _replaced(records.get(new.memory_id), new)
-        bases = {id_: each for id_, record in records.items() if (each := self._base(record)) is not None}
+            earlier = records.get(new.memory_id)
+            records[new.memory_id] = new if earlier is None else self._replaced(earlier, new)
+        bases = {id_: each for id_, record in records.items() if (each := self._bases(record))}
         wanted: dict[str, MemoryRecord] = {}
-        for slot, state in fold([*bases.values(), *statements]).items():
+        for slot, state in fold([*chain(*bases.values()), *statements]).items():
             id_ = salt.statement_id(state.value) if slot.startswith("~") else salt.preference_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
         made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
@@ -501,23 +503,30 @@ class PreferenceLog:
             shown = str(first.metadata.get("preference_key") or slot)
             content = f"{shown}: {state.value}"
             metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
-        if (base := self._base(first)) is not None:
-            metadata[SET] = {"value": base.preference.value, "at": base.at}
+        if bases := self._bases(first):
+            metadata[SET] = [[each.preference.value, each.at] for each in bases]
         return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
 
-    def _base(self, record: MemoryRecord) -> Statement | None:
-        """Return the value that ``UserMemoryStore.prefer`` set in a record, as a statement. None if it set no value."""
+    def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
+        """Return the stored preference ``known`` with the value of ``new``, which the application has set.
+
+        Earlier values that the application set are kept, because they may have changed other preferences.
+        """
+        earlier = [each for each in self._bases(known) if each.preference.value != new.metadata["value"]]
+        values = [[each.preference.value, each.at] for each in earlier[1 - _MOST_OF_A_SLOT :]] + new.metadata[SET]
+        metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
+        metadata |= {**new.metadata, SET: values}
+        return known.changed(content=new.content, importance=new.importance, updated_at=new.updated_at, metadata=metadata)
+
+    def _bases(self, record: MemoryRecord) -> list[Statement]:
+        """Return the values that ``UserMemoryStore.prefer`` set in a record, as statements. The latest is the last."""
         slot, value = slot_and_value(record)
+        if not slot or self.partition.salt.preference_id(slot) != record.memory_id:
+            return []
         given = record.metadata.get(SET)
-        if isinstance(given, dict):
-            value, at = str(given.get("value") or ""), float(given.get("at") or 0.0)
-        elif _SOURCES in record.metadata:
-            return None
-        else:
-            at = record.updated_at
-        if not slot or not value or self.partition.salt.preference_id(slot) != record.memory_id:
-            return None
-        return Statement(Preference(slot, value), at, is_set=True)
+        if not isinstance(given, list):
+            given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
+        return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text]
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
         """Return the table item and the record (None if unreadable) of each stored preference, keyed by id."""
@@ -571,19 +580,6 @@ def note_id(message_id: str) -> str:
 def forgotten_id(memory_id: str) -> str:
     """Return the id of the table item that records the deletion of a memory."""
     return f"{FORGOTTEN}{message_digest(memory_id)}"
-
-
-def _replaced(known: MemoryRecord | None, new: MemoryRecord) -> MemoryRecord:
-    """Return the stored preference ``known``, if any, with the value of ``new``, which the application has set."""
-    if known is None:
-        return new
-    metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-    return known.changed(
-        content=new.content,
-        importance=new.importance,
-        updated_at=new.updated_at,
-        metadata={**metadata, **new.metadata},
-    )
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:

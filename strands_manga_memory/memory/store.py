@@ -244,7 +244,7 @@ class UserMemoryStore(MemoryStore):
                 **self._cleaning.metadata(metadata or {}),
                 "preference_key": shown,
                 "value": value,
-                SET: {"value": value, "at": now},
+                SET: [[value, now]],
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
@@ -328,6 +328,8 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
+        if query is not None:
+            of_kind("query", query, str, "a text or None")
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)

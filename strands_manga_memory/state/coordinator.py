@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
+from pydantic import Field
 from strands import Agent, tool
 from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
@@ -37,6 +38,10 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 
 _SECTION = "conversation_state"
+
+
+_Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""Text for which a model may also pass a number, such as a volume."""
 
 
 class StateStats(TypedDict):
@@ -289,7 +294,7 @@ class StateCoordinator(Plugin):
         return self.to_agent_context() or "Nothing is known yet."
 
     @tool(description="Set the user's intent, and fill slots with values that the user gave.")
-    def update_slots(self, intent: str = "", values: dict[str, str] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
+    def update_slots(self, intent: str = "", values: dict[str, _Text] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
         """Set the user's intent, and fill slots with values that the user gave.
 
         Args:

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import Entity, EntityTypes
 from strands_manga_memory.language.text_features import encodable, normalized
+from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.state_store import Layer, Part
@@ -196,8 +197,9 @@ class ConversationLayer(Layer):
 
     @property
     def turn_count(self) -> int:
-        """Number of user requests."""
-        return self._store.get(TurnLayer).count
+        """Number of user requests. Before the first turn of a fork, those in its history."""
+        count, agent = self._store.get(TurnLayer).count, self._store.agent
+        return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
     def slot(self, name: str) -> DialogueSlot:
         """Return the slot (value that the intent needs) with the given name.

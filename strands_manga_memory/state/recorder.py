@@ -33,7 +33,7 @@ from strands_manga_memory.messages.injection import message_text, strip_own_bloc
 from strands_manga_memory.messages.message_parts import call_key
 from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.state.active_entities import EntityLayer
-from strands_manga_memory.state.dialogue import ConversationLayer, Phase
+from strands_manga_memory.state.dialogue import ConversationLayer, Phase, TurnLayer
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.state.state_store import StateStore
@@ -104,6 +104,8 @@ class Recorder:
         self._store.take_over()
         if self._session is not None:
             await self._session.refresh()
+        with self._store.lock:
+            self._store.get(TurnLayer).count = self._dialogue.turn_count  # a fork has a history and no stored count
         if self._waits:
             self._task.resume()
         else:

@@ -108,6 +108,10 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(table: Table, dam
             work()  # type: ignore[operator]
     assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
     assert table.get(*key) == damaged
+    store.partition.table.delete(store.owner.changes_partition, "~changes")  # the repair of guide/troubleshooting.md
+    store.prefer("genre", "romance")
+    store.preference_log.apply(change)
+    assert sorted(record.content for record in store.recall(type="preference")) == ["format: paperbacks", "genre: romance"]
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:

@@ -39,6 +39,13 @@ def only(sources: list[Source], kind: str) -> Source:
     return found
 
 
+def test_explain_and_retract_name_a_wrong_argument(shop: MangaMemory) -> None:
+    with pytest.raises(ValueError, match=r"agent must be a strands\.Agent, got 3"):
+        shop.explain(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"source must be a Source from explain\(agent\), got 3"):
+        shop.retract(3)  # type: ignore[arg-type]
+
+
 def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
     """Monday's statement is explained in Tuesday's session, with its message and session, and then removed everywhere."""
     idle = agent_of(shop, "idle")

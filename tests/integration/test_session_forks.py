@@ -17,6 +17,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
 from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
+from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
 from tests.unit.session.support import texts
@@ -61,6 +62,19 @@ def logged(memory: MangaMemory, scope: ConversationScope = SCOPE) -> list[str]:
 
 
 # Forks
+
+
+def test_a_fork_counts_the_turns_of_its_history(memory: MangaMemory) -> None:
+    agent = build(memory, task_state=True)
+    for number in (1, 2, 3):
+        agent(f"question {number}")
+    memory.session(SCOPE).fork(2, session_id="s2")
+    fork = build(memory, ConversationScope("u1", "s2"), task_state=True)
+    state = coordinator_of(fork)
+    assert state is not None
+    assert state.dialogue.turn_count == 2
+    fork("question 4")
+    assert state.dialogue.turn_count == 3
 
 
 def test_fork_is_a_session_with_the_history_and_state_of_its_turn(memory: MangaMemory) -> None:

@@ -615,6 +615,13 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
     assert "order_id ORD-12345" in told(model)
 
 
+def test_a_number_of_the_model_fills_a_slot() -> None:
+    model = ScriptedModel([[use("update_slots", "t1", intent="reorder", values={"volume": 3}, confirmed=True)], "done"])
+    coordinator = StateCoordinator(intents=REORDER)
+    agent_with(coordinator, model)("again, please")
+    assert coordinator.dialogue.slot("volume").value == "3"
+
+
 def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     replies = [
         [use("update_slots", "t1", intent="reorder", values={"volume": "volume 3", "format": "vinyl"}, confirmed=True)],

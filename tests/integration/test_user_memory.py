@@ -81,6 +81,14 @@ def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
     assert known.content == "GENRE: the last"
 
 
+def test_a_value_that_leaves_the_dislikes_does_not_return_with_the_next_value(table: Table) -> None:
+    store = UserMemoryStore(table, user_id="u1", clock=FakeClock(5_000.0))
+    store.prefer("dislikes", "horror, gore")
+    store.prefer("genre", "horror")
+    store.prefer("genre", "romance")
+    assert sorted(contents(store.recall(type="preference"))) == ["dislikes: gore", "genre: romance"]
+
+
 def test_filters_never_make_a_result_shorter_than_what_exists(quick: SQLiteTable) -> None:
     clock = FakeClock(5_000.0)
     store = UserMemoryStore(quick, user_id="u1", clock=clock)
@@ -304,6 +312,8 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.remember("x", importance=2), "importance must be from 0 to 1"),
         (lambda store: store.prefer("", "x"), "key must be a text"),
         (lambda store: store.prefer("k" * 201, "x"), "key must have at most 200"),
+        (lambda store: store.recall(query=5), "query must be a text or None, got 5"),
+        (lambda store: store.retract(3), "message_id must be a text that is not empty, got 3"),
         (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),

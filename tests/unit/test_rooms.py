@@ -66,7 +66,7 @@ MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
 
 def test_no_modules_import_one_another_in_a_circle() -> None:
     graph = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
-    assert sum(map(len, graph.values())) > 1_000
+    assert sum(map(len, graph.values())) > 500
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

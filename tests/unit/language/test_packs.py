@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.language import SHOP, dialogue_act
-from strands_manga_memory.language.dialogue_acts import changes_subject, dialogue_act, plain, revokes_instruction
+from strands_manga_memory.language.dialogue_acts import changes_subject, plain, revokes_instruction, small_talk_act
 from strands_manga_memory.language.entities import ENTITIES
 from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
@@ -61,7 +61,7 @@ def test_a_counterexample_is_left_alone(kind: str, text: str) -> None:
         "revocation": revokes_instruction(text),
         "correction": dialogue_act(text, "user") == "correction",
         "recommendation": dialogue_act(text, "assistant") == "recommendation",
-        "small_talk": dialogue_act(plain(text), "user") is not None,
+        "small_talk": small_talk_act(plain(text), "user") is not None,
         "subject_change": changes_subject(text),
     }
     assert not found[kind]
