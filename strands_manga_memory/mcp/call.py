@@ -87,6 +87,7 @@ class Call:
         self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None, user: Any = None
     ) -> None:
         self._guard, self._user = guard, user
+        self._generation = self._number = 0  # the server's connection, and the number of the call at its supervisor
         self.cancel_signal = cancel_signal
         self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
         self.request_id = request_id
@@ -102,18 +103,16 @@ class Call:
         # Redacted later: a server may send thousands of messages, and only the last few reach the model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
-    def _check(self) -> bool:
-        wrong = self._guard.schema.problem(self.arguments)
-        if wrong is not None:
-            self._reject(BAD_ARGUMENTS.code, f"The arguments of {self._guard.tool_name} are wrong: {wrong}.", retryable=False)
-        return wrong is None
-
-    async def _permit(self) -> Permit | None:
-        """Ask the tool's circuit breaker for permission to call the tool, and return the permit.
+    async def _admit(self, *, check: bool) -> Permit | None:
+        """Check the arguments if ``check`` is true, and ask the tool's circuit breaker for a permit. Return the permit.
 
         If the call is rejected, set ``result`` to an error result, and return None.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
+        wrong = guard.schema.problem(self.arguments) if check else None
+        if wrong is not None:
+            self._reject(BAD_ARGUMENTS.code, f"The arguments of {guard.tool_name} are wrong: {wrong}.", retryable=False)
+            return None
         # Only a probe needs a connection, an open breaker does not.
         if (
             server is not None
@@ -137,14 +136,12 @@ class Call:
             start: Function that starts the call and returns the stream of its events.
             check: Whether to check the arguments first.
         """
-        if check and not self._check():
-            return
-        permit = await self._permit()
+        permit = await self._admit(check=check)
         if permit is None:
             return
         guard, server = self._guard, self._guard.server
-        generation = server.generation if server else 0
-        number = server.asked(guard.remote_name) if server else 0
+        if server is not None:
+            self._generation, self._number = server.generation, server.asked(guard.remote_name)
         key = guard.log.begin(self.request_id)
         stream: Pump | None = None
         outcome: CallOutcome | None = None
@@ -171,24 +168,28 @@ class Call:
                 raise
             result, outcome = None, self._ended(exception=error)
         finally:
-            if outcome is None:  # interrupted, cancelled or abandoned: no evidence
-                permit.ignore()
-                guard.log.end(key, CANCELLED)
-                if server is not None:
-                    server.withdrawn(number)
-            else:
-                # Before closing the stream, which may take as long as the grace period.
-                verdict = self._judge(outcome, number, generation)
-                guard.settle(verdict, permit, self._user)
-                self._finish(outcome, result, permit, verdict, key)
+            self._end(outcome, result, permit, key)  # before the stream is closed, which may take the whole grace period
             if stream is not None:
                 await stream.close()
 
-    def _finish(
-        self, outcome: CallOutcome, event: ToolResultEvent | None, permit: Permit, verdict: Verdict, key: tuple[str, int]
-    ) -> None:
+    def _end(self, outcome: CallOutcome | None, event: ToolResultEvent | None, permit: Permit, key: tuple[str, int]) -> None:
+        """Report the end of the call to breaker, statistics and supervisor, and set the attributes that describe the end.
+
+        Args:
+            outcome: End of the call; None if it was interrupted, cancelled or abandoned, which says nothing about the tool.
+            event: Final event of the tool, if there is one.
+            permit: Permit of the tool's breaker.
+            key: Key of the call in the statistics.
+        """
         guard = self._guard
-        self.verdict = verdict
+        if outcome is None:
+            permit.ignore()
+            guard.log.end(key, CANCELLED)
+            if guard.server is not None:
+                guard.server.withdrawn(self._number)
+            return
+        self.verdict = verdict = self._judge(outcome)
+        guard.settle(verdict, permit, self._user)
         if event is not None and verdict in _PASSED_ON:
             guard.log.end(key, verdict)
             self.result = event
@@ -220,13 +221,14 @@ class Call:
         cancelled = self.cancel_signal is not None and self.cancel_signal.is_set()
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
-    def _judge(self, outcome: CallOutcome, number: int, generation: int) -> Verdict:
-        guard, server = self._guard, self._guard.server
-        verdict = guard.judge(outcome)
+    def _judge(self, outcome: CallOutcome) -> Verdict:
+        """Classify the end of the call, and report to the server's supervisor whether the server answered."""
+        server, number = self._guard.server, self._number
+        verdict = self._guard.judge(outcome)
         if server is None:
             return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection that the tool itself opened
         if verdict == NO_SERVER:
-            server.lost(generation)
+            server.lost(self._generation)
             server.withdrawn(number)
         elif verdict == BAD_ANSWER and rpc_code(outcome.exception) == STREAM_DROPPED:
             if server.dropped():

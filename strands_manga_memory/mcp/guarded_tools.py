@@ -122,49 +122,56 @@ class GuardedTool(AgentTool):
         invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
             self.owner.called(invocation_state)
-        call = self._call(tool_use, invocation_state)
-        async with aclosing(self._events(call, tool_use, invocation_state, kwargs)) as events:
+        call, events = self._begin(tool_use, invocation_state, kwargs)
+        async with aclosing(events):
             async for event in events:
                 yield event
-        result, key = call.result, self._key(tool_use, invocation_state)
-        if call.unavailable is not None:
-            for other in self.fallbacks:
-                use: ToolUse = {**tool_use, "name": other.tool_name}
-                instead = other._call(use, invocation_state)  # noqa: SLF001 - its own kind
-                async with aclosing(other._events(instead, use, invocation_state, kwargs)) as events:  # noqa: SLF001
-                    async for event in events:
-                        yield event
-                if instead.result is None:
-                    return  # the tool interrupted the agent
-                if instead.verdict == OK:
-                    self.guard.log.stood_in(stale=False)
-                    answer = fallback_result(instead.result.tool_result, call.unavailable, used=other.tool_name)
-                    yield result_event(answer)
-                    return
-            if self._last_good is not None and key is not None and (good := self._last_good.find(key)) is not None:
-                self.guard.log.stood_in(stale=True)
-                result = result_event(stale_result(call.unavailable, good))
-        elif call.verdict == OK and self._last_good is not None and key is not None and result is not None:
-            self._last_good.keep(key, result.tool_result)
-        elif call.verdict == UNKNOWN_TOOL and self.owner is not None:
-            self.owner.unknown()
-        if result is not None:
+        key = self._key(tool_use, invocation_state)
+        for other in self.fallbacks if call.unavailable is not None else ():
+            instead, events = other._begin({**tool_use, "name": other.tool_name}, invocation_state, kwargs)  # noqa: SLF001
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+            if instead.result is None:
+                return  # the tool interrupted the agent
+            if instead.verdict == OK and call.unavailable is not None:
+                self.guard.log.stood_in(stale=False)
+                yield result_event(fallback_result(instead.result.tool_result, call.unavailable, used=other.tool_name))
+                return
+        if (result := self._result(call, key)) is not None:
             yield result
 
-    def _call(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Call:
+    def _begin(
+        self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
+    ) -> tuple[Call, AsyncGenerator[Any, None]]:
+        """Return a call of the wrapped tool, and the generator that makes the call and yields its events."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(self._user_of(invocation_state))
-        return Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
+        call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
 
-    def _events(
-        self, call: Call, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
-    ) -> AsyncGenerator[Any, None]:
         def start() -> ToolGenerator:
             if self._calls_server:
                 return _call_server(cast("MCPAgentTool", self.tool), tool_use, call)
             return self.tool.stream(tool_use, invocation_state, **kwargs)
 
-        return call.events(start, check=self._checks_arguments)
+        return call, call.events(start, check=self._checks_arguments)
+
+    def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
+        """Return the final event of a call: its own result, or an earlier one if the tool is unavailable.
+
+        A good result is cached under ``key``.
+        """
+        if call.verdict == UNKNOWN_TOOL and self.owner is not None:
+            self.owner.unknown()
+        cache, result = self._last_good, call.result
+        if cache is None or key is None or result is None:
+            return result
+        if call.verdict == OK:
+            cache.keep(key, result.tool_result)
+        elif call.unavailable is not None and (good := cache.find(key)) is not None:
+            self.guard.log.stood_in(stale=True)
+            return result_event(stale_result(call.unavailable, good))
+        return result
 
     def _key(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Key | None:
         user = None if self._last_good is None else self._user_of(invocation_state)
