@@ -153,12 +153,7 @@ class MangaMemory:
         Raises:
             ValueError: A variable has a value that is not allowed. The message names the variable and the value.
         """
-        return cls.from_settings(MangaMemorySettings.from_env(), **settings)
-
-    @classmethod
-    def from_settings(cls, settings: MangaMemorySettings, **others: Any) -> Self:
-        """Open the stores that ``settings`` name. ``others`` are arguments of ``open`` that override ``settings``."""
-        return cls(defaults=settings, **others)
+        return cls(defaults=MangaMemorySettings.from_env(), **settings)
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
         """Build a ``strands.Agent`` from the keyword arguments that ``agent_kwargs`` returns.

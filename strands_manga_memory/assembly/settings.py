@@ -84,7 +84,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 class MangaMemorySettings(BaseModel):
-    """Settings of a process, for ``MangaMemory.from_settings`` and ``MangaMemory.from_env``.
+    """Settings of a process, for ``MangaMemory.open(defaults=...)`` and ``MangaMemory.from_env``.
 
     Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``: ``MANGA_MEMORY_`` and the
     setting's name in capitals. Only ``from_env`` reads the variables. Booleans are written ``true`` or ``false``. An empty

@@ -69,7 +69,7 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
         codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
         options: Settings, such as ``hot_url``, that override environment variables.
     """
-    return MangaMemory.from_settings(settings_of(**options), create_tables=False, codec=codec_of(codec))
+    return MangaMemory.open(defaults=settings_of(**options), create_tables=False, codec=codec_of(codec))
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:

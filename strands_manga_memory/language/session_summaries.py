@@ -24,6 +24,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import seconds
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
@@ -335,6 +336,8 @@ _REQUIRED = frozenset((FactKind.PREFERENCE, FactKind.CORRECTION, FactKind.DECISI
 _REQUIRED_SHARE = 0.6
 _SAME_QUESTION = 0.5
 _SAME_WORDS = 0.75
+_MOST_CHARACTERS = 24_000
+"""Most characters of a conversation that a model reads. The middle of a longer conversation is left out."""
 
 _INSTRUCTIONS = """\
 You summarize a finished conversation between a user and a shop assistant, for the assistant's memory of that user.
@@ -356,20 +359,14 @@ class ModelSessionSummarizer:
     Args:
         model: Model that writes the summaries.
         timeout: Seconds to wait for all answers of the model together. Default 20.
-        max_characters: Most characters of the conversation that the model reads. The middle of a longer conversation is left
-            out. Default 24,000.
 
     Raises:
-        ValueError: ``timeout`` or ``max_characters`` is not above 0.
+        ValueError: ``timeout`` is not above 0.
     """
 
-    def __init__(self, model: Model, *, timeout: float = 20.0, max_characters: int = 24_000) -> None:
-        for name, value in (("timeout", timeout), ("max_characters", max_characters)):
-            if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r:.80}")
+    def __init__(self, model: Model, *, timeout: float = 20.0) -> None:
         self._model = model
-        self._timeout = timeout
-        self._most = max_characters
+        self._timeout = seconds("timeout", timeout)
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
         """Request a summary from the model up to three times, and return the summary that lacks the fewest required facts.
@@ -380,7 +377,7 @@ class ModelSessionSummarizer:
             Exception: The last call of the model failed with this error, and no earlier answer can be used.
         """
         source, required = render_lines(lines), required_facts(lines, max_tokens)
-        given = head_and_tail(source, self._most, "\n[...]\n")
+        given = head_and_tail(source, _MOST_CHARACTERS, "\n[...]\n")
         fence = "-" * 20
         prompt = f"{fence}\n{given}\n{fence}\nSummarize it in at most {max_tokens} tokens."
         end = time.monotonic() + self._timeout

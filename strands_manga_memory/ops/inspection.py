@@ -12,7 +12,7 @@ from strands_manga_memory.conversation.importance import message_act
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.language.entities import SHOP, EntityTypes
+from strands_manga_memory.language.entities import SHOP
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
@@ -123,7 +123,6 @@ def inspect(
     codec: Codec | None = None,
     ttl: TtlPolicy | None = None,
     breakers: Callable[[str], CircuitBreaker | None] = lambda tool: None,
-    types: EntityTypes = SHOP,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
     """Return the stored data of a conversation, or None if nothing is stored. The TTL is not extended.
@@ -135,7 +134,6 @@ def inspect(
         codec: Codec of the session managers.
         ttl: Time-to-live policy of the session managers.
         breakers: Function that returns the circuit breaker of a tool in this process, or None.
-        types: Types of entities to find in the messages.
         clock: Function that returns seconds since 1970.
 
     Raises:
@@ -163,7 +161,7 @@ def inspect(
         metadata=conversation.meta,
         messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
-        entities={entity.type: entity.value for _, _, message in logged for entity in types.find(message_text(message))},
+        entities={entity.type: entity.value for _, _, message in logged for entity in SHOP.find(message_text(message))},
         tools=_tools([message for _, _, message in logged], breakers),
     )
 

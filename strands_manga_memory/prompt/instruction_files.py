@@ -48,7 +48,6 @@ class InstructionFiles:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.
         allow: Folders to read even if a tool can write to them.
         read_only: Names of tools that write no files.
-        writable: Folders whose files are refused because tools can write to them, even if all tools are declared read-only.
     """
 
     def __init__(
@@ -56,12 +55,10 @@ class InstructionFiles:
         folders: Sequence[str | Path] | None = None,
         *,
         allow: Iterable[str | Path] = (),
-        writable: Iterable[str | Path] = (),
         read_only: Iterable[str] = (),
     ) -> None:
         self._folders = [Path(folder) for folder in folders] if folders is not None else None
         self._allow = [_resolve(folder) for folder in allow]
-        self._writable = [_resolve(folder) for folder in writable]
         self._read_only = frozenset(read_only)
 
     def __repr__(self) -> str:
@@ -105,14 +102,13 @@ class InstructionFiles:
             return True
         if any(folder.is_relative_to(allowed) for allowed in self._allow):
             return False
-        named = any(folder.is_relative_to(each) for each in self._writable)
-        if not named and not (writers and (can_change(path.absolute()) or can_change(real))):
+        if not writers or not (can_change(path.absolute()) or can_change(real)):
             return False
         logger.warning(
             "path=<%s>, tools=<%s> | refused an instruction file that tools can write; declare tools that write nothing in "
             "InstructionFiles(read_only=), or the folder in allow=",
             path,
-            "writable" if named else ", ".join(writers[:5]),
+            ", ".join(writers[:5]),
         )
         return True
 

@@ -177,12 +177,10 @@ def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Pa
     assert "Rules of" not in sent(own)
 
 
-def test_named_folders_are_refused_and_linked_folders_are_one(folders: list[Path], tmp_path: Path) -> None:
+def test_linked_folders_are_one(folders: list[Path], tmp_path: Path) -> None:
     link = tmp_path / "linked"
     link.symlink_to(folders[0])
-    assert InstructionFiles([link], writable=[folders[0]]).read() == ""
     assert "Rules of work" in InstructionFiles([link]).read()
-    assert InstructionFiles([folders[0] / ".." / "work"], writable=[folders[0].parent]).read() == ""
     assert InstructionFiles([folders[0], link]).read().count("Rules of work") == 1
 
 
