@@ -258,8 +258,9 @@ class MangaMemory:
             arguments["session_manager"] = manager
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
-            cache = self._profile_cache(scope.user_id, scope.tenant)
-            plugins.append(user := memory.UserContext(store, cache, session_id=scope.session_id, learn=learn))
+            plugins.append(
+                user := memory.UserContext(store, self._profile_cache(store), session_id=scope.session_id, learn=learn)
+            )
             if manager is not None:
                 manager.when_redacted(user.redacted)
             injection: Any = {"query": user.query, "format": user.collect_found}
@@ -326,12 +327,14 @@ class MangaMemory:
             **self._memory_options,
         )
 
-    def _profile_cache(self, user_id: str, tenant: str | None) -> memory.ProfileCache:
+    def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
         # Without a shared hot tier, changes of other processes are read from a local table at each model call.
         # A table over the network is too slow for that.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
-        options = {**self._memory_options, "log": self.user(user_id, tenant=tenant).preference_log}
-        return memory.ProfileCache(self._stores["hot"], user_id=user_id, tenant=tenant, reads_revision=reads, **options)
+        owner, options = store.owner, {**self._memory_options, "log": store.preference_log}
+        return memory.ProfileCache(
+            self._stores["hot"], user_id=owner.user_id, tenant=owner.tenant, reads_revision=reads, **options
+        )
 
     def _memory_table(self) -> Table:
         if self.memories is None:

@@ -106,7 +106,7 @@ def test_preferences_overrides_and_earlier_sessions(memory: MangaMemory, tag: st
         user.remember(attack, type="interaction_summary", metadata={"topics": [attack], "open_questions": [attack]})
     model = ScriptedModel()
     agent = agent_of(memory, model)
-    cache = memory._profile_cache("u1", None)
+    cache = memory._profile_cache(memory.user("u1"))
     for attack in attacks(tag):
         cache.hear([Preference(f"genre {attack[:40]}", attack)])
     agent("hello")
