@@ -94,8 +94,8 @@ def canonical_value(value: str) -> str:
         plain = shorter or plain
     is_plural = len(plain) > 4 and plain.isascii() and plain.endswith("s") and not plain.endswith("ss")
     singular = plain[:-1] if is_plural else plain
-    names = [name.replace(" ", "-") for name in (plain, singular)]
-    return next((_CANONICAL[name] for name in names if name in _CANONICAL), singular)
+    known = _CANONICAL.get(plain.replace(" ", "-")) or _CANONICAL.get(singular.replace(" ", "-"))
+    return known or singular
 
 
 def split_values(text: str) -> list[str]:

@@ -152,24 +152,18 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
         tool_errors: Meaning of a result with ``isError``: ``failure``, or ``ignore`` to count neither a failure nor a success.
     """
     try:
-        return _classified(call, tool_errors=tool_errors)
+        result, exception = call.result or {}, call.exception
+        if result.get("cancelled") is True or (exception is not None and is_control_flow(exception)):
+            return CANCELLED
+        if call.timed_out:
+            return CANCELLED if call.cancelled else TIMEOUT
+        if result.get("status") == "error" and result.get("isError") is True:
+            return _reported(call, result, tool_errors=tool_errors)
+        if exception is not None:
+            return CANCELLED if call.cancelled else _raised(exception)
+        return _untyped(error_text(result)) if result.get("status") == "error" else OK
     except Exception:  # noqa: BLE001 - reading a broken result or exception may raise
         return TOOL_ERROR
-
-
-def _classified(call: CallOutcome, *, tool_errors: str) -> Verdict:
-    result, exception = call.result or {}, call.exception
-    if result.get("cancelled") is True or (exception is not None and is_control_flow(exception)):
-        return CANCELLED
-    if call.timed_out:
-        return CANCELLED if call.cancelled else TIMEOUT
-    if result.get("status") == "error" and result.get("isError") is True:
-        return _reported(call, result, tool_errors=tool_errors)
-    if exception is not None:
-        return CANCELLED if call.cancelled else _raised(exception)
-    if result.get("status") == "error":
-        return _untyped(error_text(result))
-    return OK
 
 
 def error_text(result: Mapping[str, Any]) -> str:

@@ -39,8 +39,8 @@ def diagnose(
         codec: Codec of the application, if the application has one. The checks read a few stored records with this codec.
         clock: Function that returns seconds since 1970.
     """
-    yield check_vocabulary()
-    yield check_window(window, settings.max_tokens or history_tokens(window))
+    yield _check_vocabulary()
+    yield _check_window(window, settings.max_tokens or history_tokens(window))
     try:
         hot = open_hot_store(settings.hot_url)
     except (ValueError, StoreError) as error:
@@ -59,19 +59,19 @@ def diagnose(
     yield from found
     is_sound = not any(finding.remedy for finding in found)
     if is_sound:
-        yield check_sweeping(durable, clock=clock)
+        yield _check_sweeping(durable, clock=clock)
     of_users = [] if users is None else list(check_durable(users, tier="users", clock=clock))
     yield from of_users
     if is_sound:
         sound_users = None if any(finding.remedy for finding in of_users) else users
-        yield from check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())
+        yield from _check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())
 
 
 _OVERDUE_SECONDS = 3600.0
 _MOST_COUNTED = 1000
 
 
-def check_vocabulary() -> Finding:
+def _check_vocabulary() -> Finding:
     """Check whether a vocabulary for counting tokens is installed. Without a vocabulary, tokens are estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
@@ -82,7 +82,7 @@ def check_vocabulary() -> Finding:
     return ok("process.vocabulary", "tokens are counted with an installed vocabulary")
 
 
-def check_window(window: int | None, max_tokens: int) -> Finding:
+def _check_window(window: int | None, max_tokens: int) -> Finding:
     """Check that a request with the largest history fits into the model's context window.
 
     Args:
@@ -102,7 +102,7 @@ def check_window(window: int | None, max_tokens: int) -> Finding:
     return ok("process.window", f"a request of up to {plan.total:,} tokens leaves {plan.left(window):,} of the window free")
 
 
-def check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
+def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
     """Check that no expired conversation has waited for more than an hour for a sweeper, and warn otherwise.
 
     A sweeper is a process that ends expired sessions.
@@ -126,7 +126,7 @@ _EVER = 100 * 365 * 86_400.0
 _RECORDS, _TURNS, _MEMORIES = "durable.records", "durable.turns", "users.records"
 
 
-def check_records(
+def _check_records(
     durable: Table, users: Table | None, codec: Codec | None, *, clock: Callable[[], float], ttl: TtlPolicy
 ) -> Iterator[Finding]:
     """Check that a sample of conversations, and memories of their users, can be read. Yield the results.

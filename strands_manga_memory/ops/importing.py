@@ -164,7 +164,7 @@ def _read_repository(
     history = _RestoredHistory() if conversation_manager is None else conversation_manager()
     restored = _restored(agent_id, history, RepositorySessionManager(session_id, repository))
     log = [
-        (checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"), _seconds(one.created_at))
+        (_checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"), _seconds(one.created_at))
         for one in stored
     ]
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
@@ -180,7 +180,7 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
     written = None if history.summary is None else history.summary.get("tracking_id")
     log = []
     for message in restored.messages:
-        checked_message(message, record=f"{manager.session_id}/{agent_id}")
+        _checked_message(message, record=f"{manager.session_id}/{agent_id}")
         if message.get("tracking_id") is None or message["tracking_id"] != written:
             log.append((message, now))
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
@@ -205,7 +205,7 @@ def _conversation(
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
-    return TransferredConversation(log=distinct(log), window=window, states=states, created=created)
+    return TransferredConversation(log=_distinct(log), window=window, states=states, created=created)
 
 
 def _seconds(text: str) -> float:
@@ -214,7 +214,7 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def checked_message(value: object, *, record: str) -> Message:
+def _checked_message(value: object, *, record: str) -> Message:
     """Return ``value`` if it is a Strands message.
 
     Args:
@@ -229,7 +229,7 @@ def checked_message(value: object, *, record: str) -> Message:
     return value  # type: ignore[return-value]
 
 
-def distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
+def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
     """Return messages with distinct pairs of tracking id and time.
 
     A message with the id and time of an earlier message gets a slightly later time.
@@ -418,17 +418,17 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
     """
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
-        (checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
+        (_checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
         for record in session["records"]
     ]
     window = [
-        log[entry][0] if isinstance(entry, int) else checked_message(decode_bytes_values(entry), record=name)
+        log[entry][0] if isinstance(entry, int) else _checked_message(decode_bytes_values(entry), record=name)
         for entry in session["window"]
     ]
     metadata, states = session["metadata"], decode_bytes_values(session["states"])
     entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
-        log=distinct(log),
+        log=_distinct(log),
         window=window,
         states=states,
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},

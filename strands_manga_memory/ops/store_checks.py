@@ -68,7 +68,7 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
-def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
+def _first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
     """Call functions in order until one fails. Return the name and the error of this function, or None if none fails.
 
     Args:
@@ -82,7 +82,7 @@ def first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, Store
     return None
 
 
-def clock_finding(check: str, skew: float, where: str) -> Finding:
+def _clock_finding(check: str, skew: float, where: str) -> Finding:
     """Return the result of the check that compares a server's clock with this machine's clock.
 
     Args:
@@ -121,7 +121,7 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         yield _ttl(table, tier)
         skew = _skew(described, clock)
         if skew is not None:
-            yield clock_finding(f"{tier}.clock", skew, "DynamoDB")
+            yield _clock_finding(f"{tier}.clock", skew, "DynamoDB")
     yield _table_calls(table, tier)
     if isinstance(table, SQLiteTable):
         yield from _damage(table, tier)
@@ -261,7 +261,7 @@ def _table_calls(table: Table, tier: str) -> Finding:
         "delete": lambda: table.delete(partition, "probe", when=is_stored),
         "batch delete": lambda: table.batch_write(deletes=keys),
     }
-    if (failure := first_failure(steps)) is not None:
+    if (failure := _first_failure(steps)) is not None:
         return _failure(table, tier, failure[1], f"{failure[0]}: ")
     return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")
 
@@ -446,7 +446,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
         seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
         return  # _hot_calls reports a missing permission: scripts call TIME as well
-    yield clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
+    yield _clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
 
 
 def _hot_calls(store: HotStore) -> Finding:
@@ -466,6 +466,6 @@ def _hot_calls(store: HotStore) -> Finding:
         "get_value": lambda: store.get_value(name),
         "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
     }
-    if (failure := first_failure(steps)) is not None:
+    if (failure := _first_failure(steps)) is not None:
         return _refusal("hot.permission", failure[1], f"{failure[0]}: ")
     return ok("hot.permission", f"{len(steps)} kinds of calls are allowed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -23,10 +22,13 @@ from strands.types.content import ContentBlock
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import logged_errors
+from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import estimate_tokens
+
+logger = logging.getLogger(__name__)
 
 
 class Cause(StrEnum):
@@ -125,7 +127,7 @@ class CacheStats(CacheUse):
     uncached_history_tokens: float
 
 
-class MessageFingerprint(NamedTuple):
+class _MessageFingerprint(NamedTuple):
     """Hash of a message's content in a request, with the message's tracking id.
 
     Attributes:
@@ -137,26 +139,27 @@ class MessageFingerprint(NamedTuple):
     tracking_id: str
 
 
-def fingerprint_messages(context: InvokeModelContext) -> list[MessageFingerprint]:
+def _fingerprint_messages(context: InvokeModelContext) -> list[_MessageFingerprint]:
     """Return the content hash and tracking id of each message of a request."""
     return [
-        MessageFingerprint(
-            hash((message["role"], *map(_block_text, _stored_blocks(context, at)))), message.get("tracking_id") or ""
+        _MessageFingerprint(
+            content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)}),
+            message.get("tracking_id") or "",
         )
         for at, message in enumerate(context.messages)
     ]
 
 
-def count_shared_messages(previous: Sequence[MessageFingerprint], current: Sequence[MessageFingerprint]) -> int:
+def _count_shared_messages(previous: Sequence[_MessageFingerprint], current: Sequence[_MessageFingerprint]) -> int:
     """Count the messages at the beginning of two requests that have equal content."""
     pairs = zip(previous, current, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
 
 
-def count_repeated_tokens(
+def _count_repeated_tokens(
     context: InvokeModelContext,
-    current: Sequence[MessageFingerprint],
-    previous: Sequence[MessageFingerprint],
+    current: Sequence[_MessageFingerprint],
+    previous: Sequence[_MessageFingerprint],
     shared: int,
 ) -> int:
     """Estimate the tokens of messages that repeat the previous request, but that the prompt cache cannot serve.
@@ -174,13 +177,7 @@ def count_repeated_tokens(
     return sum(estimate_tokens(_block_text(block)) for at in range(shared, end) for block in _stored_blocks(context, at))
 
 
-def fingerprint(value: Any) -> str:
-    """Return a short hash of a value, which is the same in every process."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-
-
-def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBlock]:
+def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
     """Return the content blocks of message number ``at`` of a request, without blocks that were added only for this request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
@@ -188,12 +185,8 @@ def _stored_blocks(context: InvokeModelContext, at: int) -> Sequence[ContentBloc
 
 
 def _block_text(block: ContentBlock) -> str:
-    if "text" in block:  # the same object in every call, so Python has cached its hash
-        return block["text"]
-    return json.dumps(block, sort_keys=True, ensure_ascii=False, default=repr)
+    return block["text"] if "text" in block else json.dumps(block, ensure_ascii=False, default=repr)
 
-
-logger = logging.getLogger(__name__)
 
 _HOUR, _DAY = 3600, 86_400
 _MAX_HOURS = 31 * 24
@@ -207,8 +200,8 @@ _HIT = 0.5
 class _Request:
     """Hashes of the last request in a conversation, with which the next request is compared."""
 
-    parts: Mapping[Cause, str]
-    messages: Sequence[MessageFingerprint]
+    parts: Mapping[Cause, int]
+    messages: Sequence[_MessageFingerprint]
     at: float
     model_class: type
 
@@ -284,7 +277,7 @@ class PromptCacheMonitor(Plugin):
         """
         now = self._clock()
         key = _key(context.agent)
-        request = _Request(self._fingerprint_parts(context), fingerprint_messages(context), now, type(context.model))
+        request = _Request(self._fingerprint_parts(context), _fingerprint_messages(context), now, type(context.model))
         with self._lock:
             previous = self._last_requests.get(key)
             self._last_requests[key] = request
@@ -299,8 +292,8 @@ class PromptCacheMonitor(Plugin):
                 causes = [cause for cause, part in request.parts.items() if previous.parts[cause] != part]
                 self._compared += 1
                 self._changed += bool(causes)
-                shared = count_shared_messages(previous.messages, request.messages)
-                self._uncached += count_repeated_tokens(context, request.messages, previous.messages, shared)
+                shared = _count_shared_messages(previous.messages, request.messages)
+                self._uncached += _count_repeated_tokens(context, request.messages, previous.messages, shared)
                 if shared == len(previous.messages):
                     self._whole += 1
                 else:
@@ -310,7 +303,7 @@ class PromptCacheMonitor(Plugin):
             self._pending[key] = tuple(causes)
             return tuple(causes)
 
-    def _fingerprint_parts(self, context: InvokeModelContext) -> dict[Cause, str]:
+    def _fingerprint_parts(self, context: InvokeModelContext) -> dict[Cause, int]:
         prompt = context.system_prompt
         blocks = [{"text": prompt}] if isinstance(prompt, str) else list(prompt or ())
         own = list(cast("Agent", context.agent).system_prompt_content or ())
