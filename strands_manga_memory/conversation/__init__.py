@@ -20,11 +20,9 @@ from strands_manga_memory.conversation.compaction import (
     VerifiedSummary,
 )
 from strands_manga_memory.conversation.importance import (
-    Bands,
     ImportanceScorer,
     ImportanceWeights,
     RuleScorer,
-    SignalWeights,
 )
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.recall import HistoryRecall
@@ -44,7 +42,6 @@ from strands_manga_memory.conversation.trimmer import MessageOutcome
 __all__ = [
     "ArchivedMessage",
     "BackgroundScorer",
-    "Bands",
     "BudgetPlan",
     "Compaction",
     "DenseRetriever",
@@ -65,7 +62,6 @@ __all__ = [
     "Retriever",
     "RuleScorer",
     "Segment",
-    "SignalWeights",
     "Snip",
     "Stage",
     "Summary",

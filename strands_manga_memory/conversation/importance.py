@@ -74,26 +74,13 @@ LOW, MIDDLE, HIGH = Band
 """Importance levels as plain names. Every message needs them, and a look-up in an enumeration is slow."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bands:
-    """Lowest scores of the importance levels ``high`` and ``middle``.
+_HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
+"""Lowest scores of the importance levels ``HIGH`` and ``MIDDLE``."""
 
-    Raises:
-        ValueError: The scores are not in the order 0 <= ``middle`` <= ``high`` <= 1.
-    """
 
-    high: float = 0.8
-    middle: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.middle <= self.high <= 1:
-            raise ValueError(
-                f"bands must satisfy 0 <= middle <= high <= 1, got middle={self.middle!r:.80} high={self.high!r:.80}"
-            )
-
-    def of(self, score: float) -> Band:
-        """Return the importance level (low, middle or high) for an importance score from 0 to 1."""
-        return HIGH if score >= self.high else MIDDLE if score >= self.middle else LOW
+def band_of(score: float) -> Band:
+    """Return the importance level (low, middle or high) for an importance score from 0 to 1."""
+    return HIGH if score >= _HIGH_FROM else MIDDLE if score >= _MIDDLE_FROM else LOW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,68 +143,33 @@ def message_act(message: Message) -> str:
     return dialogue_act(message_text(message), message["role"]).value
 
 
-@dataclass(frozen=True, kw_only=True)
-class SignalWeights:
-    """Weights of the signals that decide how much a message is needed.
+SIGNAL_WEIGHTS = {
+    "act": 6.0,  # importance score of the message, minus 0.5
+    "instruction": 3.0,  # the user sets a rule for all answers
+    "constraint": 1.5,  # the user sets a condition, such as a number, a time, a place or a price
+    "service": -7.0,  # the assistant wrote the message: from 0 to 1, the more it acts like a help desk and not like a companion
+    "answers": 1.2,  # the previous message asked a question
+    "number": 1.1,  # the message contains a number
+    "names": 0.9,  # logarithm of the number of names in the message
+    "time": 0.85,  # the message mentions a day, a date or a time
+    "wants": 0.8,  # the speaker states a wish
+    "asks": -0.2,  # the message asks a question
+    "tells": 0.35,  # the speaker talks about themselves
+    "new": 0.6,  # logarithm of the number of words that are new in the conversation
+    "recency": 1.0,  # 1 in the last exchange, and halved every HALF_LIFE exchanges
+    "fresh_service": 6.5,  # "service" multiplied by the recency
+    "tool": -2.5,  # the message is a tool call or a tool result
+    "fresh_tool": 7.0,  # recency of a tool call or a tool result
+    "whole_result": -1.0,  # the part that the short form of a text or tool result leaves out, which is rated separately
+    "size": -1.0,  # logarithm of the number of tokens
+}
+"""Weights of the signals that decide how much a message is needed.
 
-    A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is added to the logarithm of
-    the odds that the message is needed. The weight 0 turns a signal off. Each attribute except ``half_life`` is the weight of
-    the signal described here.
+A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is added to the logarithm of the
+odds that the message is needed."""
 
-    Attributes:
-        act: Importance score of the message, minus 0.5.
-        instruction: The user sets a rule for all answers.
-        constraint: The user sets a condition, such as a number, a time, a place or a price.
-        service: The assistant wrote the message, and serves the user like a help desk. The value is from 0 to 1, and smaller
-            for an assistant that talks about itself like a companion.
-        answers: The previous message asked a question.
-        number: The message contains a number.
-        names: Logarithm of the number of names in the message.
-        time: The message mentions a day, a date or a time.
-        wants: The speaker states a wish.
-        asks: The message asks a question.
-        tells: The speaker talks about themselves.
-        new: Logarithm of the number of words that are new in the conversation.
-        recency: Recency of the message. It is 1 in the last exchange, and halves every ``half_life`` exchanges.
-        fresh_service: The signal ``service`` multiplied by the recency.
-        tool: The message is a tool call or a tool result.
-        fresh_tool: Recency of a tool call or a tool result. 0 for other messages.
-        whole_result: A long text or tool result can be shortened. The part that the short form leaves out is rated separately,
-            and this signal is 1 for that part.
-        size: Logarithm of the number of tokens.
-        half_life: Number of exchanges in which recency halves, above 0.
-
-    Raises:
-        ValueError: A weight is not finite, or ``half_life`` is not above 0.
-    """
-
-    act: float = 6.0
-    instruction: float = 3.0
-    constraint: float = 1.5
-    service: float = -7.0
-    answers: float = 1.2
-    number: float = 1.1
-    names: float = 0.9
-    time: float = 0.85
-    wants: float = 0.8
-    asks: float = -0.2
-    tells: float = 0.35
-    new: float = 0.6
-    recency: float = 1.0
-    fresh_service: float = 6.5
-    tool: float = -2.5
-    fresh_tool: float = 7.0
-    whole_result: float = -1.0
-    size: float = -1.0
-    half_life: float = 3.0
-
-    def __post_init__(self) -> None:
-        for weight in fields(self):
-            value = getattr(self, weight.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{weight.name} must be a finite number, got {value!r:.80}")
-        if self.half_life <= 0:
-            raise ValueError(f"half_life must be above 0, got {self.half_life!r:.80}")
+HALF_LIFE = 3.0
+"""Number of exchanges in which the recency of a message halves."""
 
 
 # --- Features -----------------------------------------------------------------------------------------------------------------
@@ -257,8 +209,8 @@ class MessageFeatures:
     condensed: tuple[Message, int] | None = None
 
 
-def signals_of(features: MessageFeatures, *, service: float, age: float, weights: SignalWeights) -> dict[str, float]:
-    """Return the weighted signals of a message, keyed by name.
+def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
+    """Return the weighted signals of a message, keyed by name. Signals that are 0 are left out.
 
     A signal is a property that raises or lowers the value of a message, such as a number in the text.
 
@@ -266,30 +218,29 @@ def signals_of(features: MessageFeatures, *, service: float, age: float, weights
         features: Measured properties of the message, such as its tokens and importance score.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). Always 0 for a user's message.
         age: Number of turns that began after the turn of the message.
-        weights: Weights of the signals.
     """
-    shown, fresh = features.traits, 0.5 ** (age / weights.half_life)
-    found = {"act": weights.act * (features.score - _NEUTRAL_SCORE)}
+    traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
+    signals: dict[str, float] = {"act": features.score - _NEUTRAL_SCORE}
     if features.act in _TOOL_ACTS:
-        found |= {"tool": weights.tool, "fresh_tool": weights.fresh_tool * fresh}
+        signals |= {"tool": 1, "fresh_tool": fresh}
     else:
-        found |= {
-            "instruction": weights.instruction * (features.act == DialogueAct.INSTRUCTION),
-            "constraint": weights.constraint * (features.act == DialogueAct.CONSTRAINT),
-            "answers": weights.answers * features.answers,
-            "number": weights.number * shown.number,
-            "names": weights.names * math.log1p(shown.names),
-            "time": weights.time * shown.time,
-            "wants": weights.wants * shown.wants,
-            "asks": weights.asks * shown.asks,
-            "tells": weights.tells * shown.tells,
-            "new": weights.new * math.log1p(features.new),
-            "size": weights.size * math.log(features.tokens + 2),
-            "recency": weights.recency * fresh,
-            "service": weights.service * service,
-            "fresh_service": weights.fresh_service * service * fresh,
+        signals |= {
+            "instruction": features.act == DialogueAct.INSTRUCTION,
+            "constraint": features.act == DialogueAct.CONSTRAINT,
+            "answers": features.answers,
+            "number": traits.number,
+            "names": math.log1p(traits.names),
+            "time": traits.time,
+            "wants": traits.wants,
+            "asks": traits.asks,
+            "tells": traits.tells,
+            "new": math.log1p(features.new),
+            "size": math.log(features.tokens + 2),
+            "recency": fresh,
+            "service": service,
+            "fresh_service": service * fresh,
         }
-    return found
+    return {name: SIGNAL_WEIGHTS[name] * value for name, value in signals.items() if value}
 
 
 def size_of(value: Any) -> int:

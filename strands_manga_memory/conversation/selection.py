@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,10 +27,10 @@ from strands_manga_memory.conversation.importance import (
     HIGH,
     LOW,
     MIDDLE,
+    SIGNAL_WEIGHTS,
     Band,
-    Bands,
     MessageFeatures,
-    SignalWeights,
+    band_of,
     signals_of,
 )
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
@@ -55,9 +55,7 @@ class SelectionBudget:
     Attributes:
         tokens: Most tokens of the selected messages.
         turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
-        bands: Lowest scores of the importance levels.
         may_truncate: Whether messages may be truncated or shortened.
-        weights: Weights of the signals (properties of a message) that decide how much the message is needed.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). Old messages of a help desk
             count less.
         fill_to: Optional messages are added only up to this number of tokens. None: ``tokens``. All messages are optional,
@@ -70,9 +68,7 @@ class SelectionBudget:
 
     tokens: int
     turns: int | None = None
-    bands: Bands = field(default_factory=Bands)
     may_truncate: bool = True
-    weights: SignalWeights = field(default_factory=SignalWeights)
     service: float = 0.0
     fill_to: int | None = None
     headroom: int = 0
@@ -124,7 +120,7 @@ def select(
         first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
         count: Function that returns the tokens of a message.
     """
-    units = _units(messages, features, budget.bands)
+    units = _units(messages, features)
     required, locked = _required(messages, units, first_turn, spares_request=budget.spares_request)
     reasons = {at: required.get(at, NO_ROOM) for at in range(len(messages))}
     must_stay = {at: messages[at] for at in sorted(required)}
@@ -188,7 +184,7 @@ class _Unit(NamedTuple):
     band: Band
 
 
-def _units(messages: Sequence[Message], features: Sequence[MessageFeatures], bands: Bands) -> list[_Unit]:
+def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
     """Divide messages into units (groups of messages that stay together or are evicted together)."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
@@ -207,7 +203,7 @@ def _units(messages: Sequence[Message], features: Sequence[MessageFeatures], ban
         for part in (*parts, unpaired) if unpaired else parts:
             is_cycle = len(part) > 1 and part is not unpaired
             own = [features[at] for at in part]
-            band = bands.of(max([each.score for each in own]))
+            band = band_of(max([each.score for each in own]))
             if band is LOW and (is_cycle or own[0].answers):
                 band = MIDDLE
             units.append(_Unit(part, number, is_cycle, sum([each.tokens for each in own]), band))
@@ -398,8 +394,7 @@ def _items(
         age, worth = last_turn - unit.turn + budget.lasting_turns, -math.inf
         for at in unit.positions:
             service = budget.service if messages[at]["role"] == "assistant" else 0.0
-            signals = signals_of(features[at], service=service, age=age, weights=budget.weights)
-            worth = max(worth, sum(signals.values()))
+            worth = max(worth, sum(signals_of(features[at], service=service, age=age).values()))
         end, rest = features[last], 0
         if budget.may_truncate:
             if end.condensed is None:
@@ -411,7 +406,7 @@ def _items(
         items.append(item)
         if rest and end.condensed:
             item.condensed = end.condensed[0]
-            rank = unit.band if unit.is_cycle else LOW, worth + budget.weights.whole_result - math.log(rest + 1), first
+            rank = unit.band if unit.is_cycle else LOW, worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1), first
             items.append(_Item(rank, unit.positions, rest, unit.turn, needs=item))
     items.sort(key=attrgetter("rank"), reverse=True)
     return items

@@ -19,9 +19,8 @@ from strands_manga_memory.conversation.budget import UNKNOWN_WINDOW, HistoryLimi
 from strands_manga_memory.conversation.history import LogTail, ensure_ids
 from strands_manga_memory.conversation.importance import (
     Band,
-    Bands,
     FeatureCache,
-    SignalWeights,
+    band_of,
     same_objects,
     signals_of,
     size_of,
@@ -72,7 +71,7 @@ class MessageOutcome:
         tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
         reason: Reason for the outcome, in words.
-        signals: Contribution of each signal (a property, see ``SignalWeights``) to the logarithm of the odds that the message
+        signals: Contribution of each signal (a property, see ``SIGNAL_WEIGHTS``) to the logarithm of the odds that the message
             is needed.
     """
 
@@ -93,8 +92,6 @@ class Trimmer:
         limits: Limits of the history, in tokens and turns.
         archive: Full texts of truncated messages.
         features: Cache of the messages' token counts, importance scores and other measured properties.
-        bands: Lowest scores of the importance levels.
-        signals: Weights of the signals (properties of a message) that decide how much the message is needed.
         on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
         recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
             log, or the log has been read already.
@@ -105,16 +102,12 @@ class Trimmer:
         limits: HistoryLimits,
         features: FeatureCache,
         *,
-        bands: Bands,
-        signals: SignalWeights,
         on_evict: Callable[[list[Message]], None] | None,
         log: Callable[[], Iterable[Message]] | None,
         recent_log: Callable[[int], Iterable[Message]] | None,
     ) -> None:
         self.limits = limits
         self.features = features
-        self.bands = bands
-        self.signals = signals
         self.on_evict = on_evict
         self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
@@ -272,8 +265,6 @@ class Trimmer:
         measured = self.features.of(messages)
         limits = {
             "turns": self.limits.max_turns,
-            "bands": self.bands,
-            "weights": self.signals,
             "service": self.features.vocabulary.service,
         }
         budget = SelectionBudget(tokens, **(limits | changes))
@@ -384,8 +375,7 @@ class Trimmer:
             if at in outcomes:
                 own, id_, role = self.features(message), message.get("tracking_id"), message["role"]
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
-                signals = signals_of(own, service=service, age=age, weights=self.signals)
-                signals = {name: value for name, value in signals.items() if value}
+                signals = signals_of(own, service=service, age=age)
                 described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
             age += is_turn_start(message)
         return described[::-1]
@@ -396,7 +386,7 @@ class Trimmer:
 
     def band(self, message: Message) -> Band:
         """Return the importance level of a message."""
-        return self.bands.of(self.score(message))
+        return band_of(self.score(message))
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message, so that it does not return to the history."""

@@ -18,9 +18,9 @@ from strands.vended_plugins.context_injector import ContextInjector
 from strands_manga_memory.conversation import (
     EstimateCounter,
     ImportanceWeightedConversationManager,
-    SignalWeights,
     default_counter,
 )
+from strands_manga_memory.conversation.importance import SIGNAL_WEIGHTS
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
@@ -183,7 +183,7 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     agent.conversation_manager.apply_management(agent)
     [fate] = [fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"]
     assert fate.outcome == "kept"
-    assert fate.signals["instruction"] == SignalWeights().instruction
+    assert fate.signals["instruction"] == SIGNAL_WEIGHTS["instruction"]
 
 
 def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:

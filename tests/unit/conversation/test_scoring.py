@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.conversation import Bands, EstimateCounter, ImportanceWeights, RuleScorer
-from strands_manga_memory.conversation.importance import Band, FeatureCache, message_act
+from strands_manga_memory.conversation import EstimateCounter, ImportanceWeights, RuleScorer
+from strands_manga_memory.conversation.importance import Band, FeatureCache, band_of, message_act
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 
@@ -46,8 +46,7 @@ def test_weights_are_data() -> None:
 
 
 def test_bands() -> None:
-    bands = Bands()
-    assert [bands.of(score) for score in (1, 0.8, 0.79, 0.5, 0.49, 0)] == [
+    assert [band_of(score) for score in (1, 0.8, 0.79, 0.5, 0.49, 0)] == [
         Band.HIGH,
         Band.HIGH,
         Band.MIDDLE,
@@ -55,8 +54,6 @@ def test_bands() -> None:
         Band.LOW,
         Band.LOW,
     ]
-    with pytest.raises(ValueError, match=r"got middle=0\.9 high=0\.8"):
-        Bands(middle=0.9)
 
 
 class Fixed:
