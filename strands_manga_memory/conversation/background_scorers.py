@@ -20,7 +20,6 @@ from strands_manga_memory.arguments import function
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
-    ImportanceScorer,
     ImportanceWeights,
     RuleScorer,
     message_act,
@@ -57,25 +56,25 @@ Judge = Callable[[Sequence[Line]], "Sequence[float] | Awaitable[Sequence[float]]
 class BackgroundScorer:
     """Scorer that asks a slow function, the judge, for the importance of messages in the background.
 
-    The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message has the score of the scorer
-    ``rules``.
+    The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message has the score of a
+    ``RuleScorer``.
 
     The judge rates each message once. Its scores are cached in this process by tracking id and content. Tool calls, tool
-    results and messages without text are always scored by ``rules``.
+    results and messages without text are always scored by rules.
 
     Args:
         judge: Function that rates the importance of messages, which it gets as ``Line`` objects, from 0 to 1.
-        rules: Scorer that is used until the judge has answered. Default ``RuleScorer()``.
+        weights: Scores of the rules. Default ``ImportanceWeights()``.
 
     Raises:
         ValueError: ``judge`` is not a function.
     """
 
-    def __init__(self, judge: Judge, *, rules: ImportanceScorer | None = None) -> None:
+    def __init__(self, judge: Judge, *, weights: ImportanceWeights | None = None) -> None:
         self._judge = function("judge", judge, "a function of lines")
         self.revision = 0
         """Number that grows with each new answer of the judge. Scores that were read at a lower revision are out of date."""
-        self.rules = rules or RuleScorer()
+        self.rules = RuleScorer(weights)
         self._lock = threading.Lock()
         self._judged: dict[tuple[str, int], float | None] = {}
         self._waiting: dict[tuple[str, int], Line] = {}
@@ -85,7 +84,7 @@ class BackgroundScorer:
         """Return the importance of a message, from 0 to 1, without waiting.
 
         The score is from the function ``judge`` if it has rated the message. Otherwise, the message is queued for ``judge``,
-        and the score is from the scorer ``rules``.
+        and the score is from rules.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
@@ -157,17 +156,16 @@ class ModelScorer(BackgroundScorer):
 
     Args:
         model: The model.
-        rules: Scorer that is used until the model has answered. Default ``RuleScorer()``.
 
     Raises:
         ValueError: ``model`` is no Strands model.
     """
 
-    def __init__(self, model: Model, *, rules: ImportanceScorer | None = None) -> None:
+    def __init__(self, model: Model) -> None:
         if not isinstance(model, Model):
             raise ValueError(f"model must be a strands Model, got {model!r:.80}")
         self._model = model
-        super().__init__(self._asked, rules=rules)
+        super().__init__(self._asked)
 
     async def _asked(self, lines: Sequence[Line]) -> list[float]:
         source = "\n".join(f"{number}. {line.role}: {escape_tags(line.text)}" for number, line in enumerate(lines, start=1))
@@ -206,10 +204,9 @@ class EmbeddingScorer(BackgroundScorer):
     Args:
         embed: Function that turns a list of texts into vectors of one length. The function may block.
         examples: Example sentences of each dialogue act, typical of your application. Default: a few in English and Japanese.
-        weights: Score of each dialogue act. Default ``ImportanceWeights()``.
+        weights: Score of each dialogue act, also of the rules. Default ``ImportanceWeights()``.
         least: Least similarity to an example, from -1 to 1. A message with less similarity to all examples gets the score
             ``weights.unmatched``. Default 0.5. A good value depends on the vectors.
-        rules: Scorer that is used until messages have been compared. Default ``RuleScorer(weights)``.
 
     Raises:
         ValueError: ``embed`` is not a function, or ``examples`` has an unknown act or no sentence.
@@ -222,16 +219,14 @@ class EmbeddingScorer(BackgroundScorer):
         examples: Mapping[str, Sequence[str]] = EXAMPLES,
         weights: ImportanceWeights | None = None,
         least: float = 0.5,
-        rules: ImportanceScorer | None = None,
     ) -> None:
-        self._weights = weights or WEIGHTS
-        unknown = [act for act in examples if not hasattr(self._weights, act)]
+        unknown = [act for act in examples if not hasattr(WEIGHTS, act)]
         if unknown or not any(examples.values()):
             raise ValueError(f"examples must be sentences by dialogue act, got the acts {sorted(examples)!r:.80}")
         self._embed, self._least = function("embed", embed, "a function from texts to vectors"), least
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []
-        super().__init__(self._compared, rules=rules or RuleScorer(self._weights))
+        super().__init__(self._compared, weights=weights)
 
     def _compared(self, lines: Sequence[Line]) -> list[float]:
         self._vectors = self._vectors or embed_texts(self._embed, [text for _, text in self._examples])
@@ -239,4 +234,4 @@ class EmbeddingScorer(BackgroundScorer):
 
     def _worth(self, vector: Sequence[float]) -> float:
         alike, act = max((dot(vector, example), act) for example, (act, _) in zip(self._vectors, self._examples, strict=True))
-        return float(getattr(self._weights, act if alike >= self._least else "unmatched"))
+        return float(getattr(self.rules.weights, act if alike >= self._least else "unmatched"))
