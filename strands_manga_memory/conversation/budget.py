@@ -279,9 +279,13 @@ class RequestMeter:
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of the system prompt and the tool specifications. The latest counts are cached."""
         text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
-        parts = ("name", "description", "inputSchema")
-        specs = [{part: spec.get(part) for part in parts} for spec in tools]
-        return self._text_tokens(text, json.dumps(specs, default=str) if specs else "")
+        if not tools:
+            return self._text_tokens(text, "")
+        specs = [
+            {"name": spec.get("name"), "description": spec.get("description"), "inputSchema": spec.get("inputSchema")}
+            for spec in tools
+        ]
+        return self._text_tokens(text, json.dumps(specs, default=str))
 
 
 # --- The history ----------------------------------------------------------------------------------

@@ -263,11 +263,8 @@ class Trimmer:
         if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.of(messages)
-        limits = {
-            "turns": self.limits.max_turns,
-            "service": self.features.vocabulary.service,
-        }
-        budget = SelectionBudget(tokens, **(limits | changes))
+        limits = {"turns": self.limits.max_turns, "service": self.features.vocabulary.service, **changes}
+        budget = SelectionBudget(tokens, **limits)
         return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
 
     # --- The work ---------------------------------------------------------------------------------

@@ -218,11 +218,8 @@ def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -
     return [*messages[:at], changed, *messages[at + 1 :]]
 
 
-def without_injected(message: Message) -> Message:
-    """Return a message without the blocks that plugins added before its text. If there are none, return the same object."""
-    count = injected_count(message)
-    if not count:
-        return message
+def _without_injected(message: Message, count: int) -> Message:
+    """Return a message without the first ``count`` blocks, which plugins added before its text."""
     plain: dict[str, Any] = {**message, "content": message["content"][count:]}
     metadata = {key: value for key, value in plain.pop("metadata").items() if key != INJECTED}
     return cast("Message", {**plain, "metadata": metadata} if metadata else plain)
@@ -254,12 +251,11 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
         last = messages[-1]
         end = max(0, len(last["content"]) - context.dynamic_trailing_blocks)
         messages[-1], after = {**last, "content": last["content"][:end]}, last["content"][end:]
-    if opening is not None:
-        message = messages[opening]
-        before = message["content"][: injected_count(message)]
-        messages[opening] = without_injected(message)
-        if opening < len(messages) - 1:
-            before, after = [*before, *after], []
+    if opening is not None and (count := injected_count(messages[opening])):
+        before = messages[opening]["content"][:count]
+        messages[opening] = _without_injected(messages[opening], count)
+    if opening is not None and opening < len(messages) - 1:
+        before, after = [*before, *after], []
     if not before and not after:
         return context.messages, Added(before, after)
     _restore_id(messages, context.agent.messages, opening)
