@@ -6,19 +6,21 @@ import ast
 import inspect
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.unit.patterns import UNITS, adversaries, is_linear, modules, patterns
 
-PARTS = 8
-FOUND = patterns()
+pytestmark = pytest.mark.xdist_group("patterns")  # one worker reads the patterns of the package
+PARTS = 4
+found_patterns = cache(patterns)
 READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad", "state")
 
 
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
-    found = {pattern.pattern for pattern in FOUND.values()}
+    found = {pattern.pattern for pattern in found_patterns().values()}
     from strands_manga_memory.language import SHOP
     from strands_manga_memory.language.packs import load_packs  # in objects, in a tuple
     from strands_manga_memory.mcp.answers import _RULES  # in a tuple of tuples
@@ -40,7 +42,7 @@ def test_a_pattern_that_is_not_linear_is_told(slow: str) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_pattern_reads_what_is_made_of_its_own_parts_in_linear_time(part: int) -> None:
     slow = []
-    for name, pattern in list(FOUND.items())[part::PARTS]:
+    for name, pattern in list(found_patterns().items())[part::PARTS]:
         tried = sorted(adversaries(pattern))
         slow += [(name, begins[:40], unit[:40]) for begins, unit in tried if not is_linear(pattern, begins, unit)]
     assert slow == []
@@ -48,7 +50,7 @@ def test_every_pattern_reads_what_is_made_of_its_own_parts_in_linear_time(part: 
 
 @pytest.mark.long
 def test_every_pattern_reads_every_kind_of_text_in_linear_time() -> None:
-    tried = itertools.product(FOUND.items(), UNITS.items())
+    tried = itertools.product(found_patterns().items(), UNITS.items())
     assert [(name, kind) for (name, pattern), (kind, unit) in tried if not is_linear(pattern, "", unit)] == []
 
 
