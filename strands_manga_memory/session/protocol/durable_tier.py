@@ -155,7 +155,10 @@ class DurableTier:
         item = found.pop(self._key, None) if self._watched else self._table.get(*self._key)
         record = None
         if item is not None and not self._is_expired(item):
-            item, record = self._opened_head(item)
+            item, data = whole_value(self._table, item)
+            name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
+            with trusted(name):  # tombstones are never encrypted, so that they can be read without the keys
+                record = _record_of(open_object(data, name, Codec() if is_tombstone else self._codec))
         ended = self._ended_below(found.values())
         is_deleted = ended > (0 if record is None else record.incarnation)
         if is_deleted:
@@ -180,14 +183,6 @@ class DurableTier:
             whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
             self._head = _Head(whole, None, is_obsolete=True)
             return None
-
-    def _opened_head(self, item: Item) -> tuple[Item, Record]:
-        item, data = whole_value(self._table, item)
-        name = "/".join(self._key)
-        # Tombstones are read although the keys are destroyed.
-        value = open_object(data, name, Codec() if item.get("state") == DELETED else self._codec)
-        with trusted(name):
-            return item, _record_of(value)
 
     def put_head(self, record: Record) -> bool:
         """Replace the conversation's head (table item with its state), unless another writer has changed it meanwhile.
@@ -552,7 +547,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
     for _ in range(_MOST_READS):
         keys = part_keys(table, item)
         found = table.batch_get(keys) if keys else {}
-        chunks = [part.get("data") for part in (item, *(found.get(key, {}) for key in keys))]
+        chunks = [item.get("data"), *[found.get(key, {}).get("data") for key in keys]]
         whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
         if len(whole) == len(chunks):
             return item, b"".join(whole)

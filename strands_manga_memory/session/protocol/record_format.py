@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -95,13 +95,10 @@ def json_of(value: Mapping[str, Any]) -> bytes:
         return json_bytes(_without_parts(value))
 
 
-class JsonPart:
+class JsonPart(NamedTuple):
     """JSON text that is inserted unchanged into a larger JSON object."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
+    text: bytes
 
 
 def _fragment(value: object) -> orjson.Fragment:
