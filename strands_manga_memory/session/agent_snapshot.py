@@ -60,6 +60,9 @@ def slots_of(
             left.setdefault(data, []).append(slot)
     dumped = [dump(message) for message in messages]
     unchanged = [left[data].pop(0) if left.get(data) else None for data in dumped]
+    known = [slot for slot in unchanged if slot is not None]
+    if len(known) == len(messages):
+        return tuple(known)
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     edited: dict[str, list[Slot]] = {}
     for data, slots in left.items():
@@ -79,8 +82,8 @@ def slots_of(
         returned = Slot(*place)
         return returned if stored(returned) == data else returned._replace(body=data)
 
-    known = zip(unchanged, messages, dumped, strict=True)
-    return tuple(slot or changed_slot(message, data) for slot, message, data in known)
+    matches = zip(unchanged, messages, dumped, strict=True)
+    return tuple(slot or changed_slot(message, data) for slot, message, data in matches)
 
 
 def messages_of(
