@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from strands_manga_memory.exceptions import KeyMissingError, PersonalDataError, StoreError
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
@@ -47,6 +49,7 @@ MOST_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _STATE = "state"
+_CONTEXT = TypeAdapter(AgentContext | None)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
@@ -101,7 +104,7 @@ class ProfileState:
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
         """Create the state of a user's record from stored content. Damaged data raises KeyError, TypeError or ValueError."""
         return cls(
-            context=None if content["context"] is None else AgentContext.of(content["context"]),
+            context=_CONTEXT.validate_python(content["context"]),
             statements=tuple(map(Statement.of, content["statements"])),
             removals=tuple(map(Removal.of, content["removals"])),
             revision=str(content["revision"]),

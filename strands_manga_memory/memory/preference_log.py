@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -58,6 +59,7 @@ MOST_SLOTS = 100
 _MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 200
 
+_TIME = attrgetter("at")
 _STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
 _REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
 
@@ -173,7 +175,7 @@ class SlotState:
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
     """Apply statements in the order of their times. Return the value of each subject, that of the latest statement last."""
     slots: dict[str, SlotState] = {}
-    for each in sorted(statements, key=lambda each: (each.at, each.is_set)):
+    for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
         known = {slot: state.value for slot, state in slots.items()}
         if each.is_set:
@@ -208,7 +210,7 @@ def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple
 
 def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
     """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
-    return tuple(sorted(valid(statements, removals), key=lambda each: each.at)[-MOST_RECENT:])
+    return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
@@ -220,7 +222,7 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
             rows.append(each)
         elif each.at < earlier.at:
             rows[rows.index(earlier)] = each
-    rows.sort(key=lambda each: each.at)
+    rows.sort(key=_TIME)
     of_slot: dict[str, list[Statement]] = {}
     for each in rows:
         of_slot.setdefault(each.slot, []).append(each)
@@ -284,7 +286,7 @@ class LoggedChanges:
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
     """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
-    return tuple(sorted(dict.fromkeys(removals), key=lambda each: each.at)[-_MOST_REMOVALS:])
+    return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
 
 
 _MOST_AT_ONCE = 15

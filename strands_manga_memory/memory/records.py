@@ -252,15 +252,6 @@ class AgentContext:
     changed_at: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float | None = field(default=None, compare=False)
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> AgentContext:
-        """Create a text about a user from its stored form. Damaged data raises KeyError, TypeError or ValueError."""
-        if not isinstance(data["preferences"], str) or not isinstance(data["history"], str):
-            raise TypeError("preferences and history must be texts")
-        changed_at = {str(slot): float(at) for slot, at in dict(data["changed_at"]).items()}
-        read_at = data["read_at"]
-        return cls(data["preferences"], data["history"], changed_at, None if read_at is None else float(read_at))
-
     @property
     def text(self) -> str:
         """Preferences and history of the user in one text. If both are empty, a sentence says that there is no history."""
