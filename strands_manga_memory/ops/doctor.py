@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from itertools import islice
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings
@@ -46,25 +47,26 @@ def diagnose(
     except (ValueError, StoreError) as error:
         yield not_opened(error)
     else:
-        yield from check_hot(hot, shown=without_password(settings.hot_url), clock=clock)
-        hot.close()
-    try:
-        durable = open_table(settings.durable_url)
-        users_url = users_table_url(settings.users_url, settings.durable_url)
-        users = None if users_url is None else open_table(users_url, USER_MEMORY)
-    except ValueError as error:
-        yield problem("durable.reach", str(error), "correct the URL")
-        return
-    found = list(check_durable(durable, tier="durable", clock=clock))
-    yield from found
-    is_sound = not any(finding.remedy for finding in found)
-    if is_sound:
-        yield _check_sweeping(durable, clock=clock)
-    of_users = [] if users is None else list(check_durable(users, tier="users", clock=clock))
-    yield from of_users
-    if is_sound:
-        sound_users = None if any(finding.remedy for finding in of_users) else users
-        yield from _check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())
+        with closing(hot):
+            yield from check_hot(hot, shown=without_password(settings.hot_url), clock=clock)
+    with ExitStack() as opened:
+        try:
+            durable = opened.enter_context(closing(open_table(settings.durable_url)))
+            users_url = users_table_url(settings.users_url, settings.durable_url)
+            users = None if users_url is None else opened.enter_context(closing(open_table(users_url, USER_MEMORY)))
+        except ValueError as error:
+            yield problem("durable.reach", str(error), "correct the URL")
+            return
+        found = list(check_durable(durable, tier="durable", clock=clock))
+        yield from found
+        is_sound = not any(finding.remedy for finding in found)
+        if is_sound:
+            yield _check_sweeping(durable, clock=clock)
+        of_users = [] if users is None else list(check_durable(users, tier="users", clock=clock))
+        yield from of_users
+        if is_sound:
+            sound_users = None if any(finding.remedy for finding in of_users) else users
+            yield from _check_records(durable, sound_users, codec, clock=clock, ttl=settings.ttl_policy())
 
 
 _OVERDUE_SECONDS = 3600.0

@@ -28,7 +28,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops import Finding, Level, diagnose
-from strands_manga_memory.stores import DynamoDBTable
+from strands_manga_memory.stores import DynamoDBTable, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run
@@ -69,6 +69,15 @@ def replica(valkey_server: servers.Valkey) -> Iterator[servers.Valkey]:
     """A server in good order: with an append-only file and a policy that evicts no index."""
     with servers.valkey("--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl") as server:
         yield server
+
+
+def test_the_doctor_closes_the_stores_that_it_opens(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection pool of PostgreSQL would otherwise stay open in a process that runs the checks."""
+    closed: list[str] = []
+    close = SQLiteTable.close
+    monkeypatch.setattr(SQLiteTable, "close", lambda table: (closed.append(table.schema.name), close(table)))
+    list(diagnose(MangaMemorySettings(durable_url=sqlite_url, users_url="true")))
+    assert sorted(closed) == sorted([SESSIONS.name, USER_MEMORY.name])
 
 
 def test_a_deployment_in_order_passes(
