@@ -27,7 +27,7 @@ from strands_manga_memory.assembly.agent_parts import (
 from strands_manga_memory.assembly.process_stores import MemoryStats, close_memories, memory_stats, open_stores
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
 from strands_manga_memory.lifecycle import members_of
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
@@ -267,9 +267,8 @@ class MangaMemory:
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         state_options = wanted.task_state if task_state is None else task_state
         if state_options is not False:
-            known: Any = {"source": self._environment, "scope": scope, "hot": self.hot, "codec": self._memory_codec}
-            known["wall_clock"] = self._clock
-            plugins.append(agent_parts.make_coordinator(state_options, wanted, manager, tier, **known))
+            known = {"source": self._environment, "hot": self.hot, "codec": self._memory_codec, "wall_clock": self._clock}
+            plugins.append(agent_parts.make_coordinator(state_options, wanted, manager, tier, scope=scope, **known))
         elif tier.environment is not None:
             plugins.append(agent_parts.EnvironmentMetadata(tier.environment))
         if wanted.recall:
@@ -562,10 +561,16 @@ class MangaMemory:
         """Write the pending data of all open sessions, and close the connections of the stores.
 
         Raises:
-            StoreUnavailableError: A tier did not accept all data.
+            StoreUnavailableError: A tier did not accept all data. The stores stay open, so that the call can be repeated.
         """
+        failed: MangaMemoryError | None = None
         for manager in members_of(self._managers):
-            manager.close()
+            try:
+                manager.close()
+            except MangaMemoryError as error:  # the other sessions can still be saved
+                failed = failed or error
+        if failed is not None:
+            raise failed
         self._prefetched.clear()
         hot = self._stores["hot"] if self.hot.survives_process else None
         gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock())

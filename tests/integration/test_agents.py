@@ -24,6 +24,7 @@ from strands_manga_memory import (
     MangaMemory,
     MangaMemorySettings,
     PromptCacheMonitor,
+    StoreUnavailableError,
     TieredCompactionConversationManager,
     TieredSessionManager,
 )
@@ -44,6 +45,24 @@ class Mine(Plugin):
 @pytest.fixture
 def memory(tmp_path: Path) -> MangaMemory:
     return MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True)
+
+
+def test_a_session_that_cannot_be_saved_does_not_keep_close_from_the_others(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managers = [memory.session(ConversationScope("u1", session)) for session in ("s1", "s2", "s3")]
+    asked: list[TieredSessionManager] = []
+
+    def refuse(manager: TieredSessionManager) -> None:
+        asked.append(manager)
+        raise StoreUnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TieredSessionManager, "close", refuse)
+        with pytest.raises(StoreUnavailableError, match="no answer"):
+            memory.close()
+    assert set(asked) == set(managers)
+    memory.close()
 
 
 def test_known_options_are_those_that_constructors_take() -> None:
