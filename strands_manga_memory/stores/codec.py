@@ -25,6 +25,17 @@ from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 from strands_manga_memory.messages import text_of
 
+logger = logging.getLogger(__name__)
+
+MOST_LEVELS = 100
+"""Most levels of a value that is stored as JSON, far fewer than the stack allows."""
+
+_MOST_BITS = 63
+"""Most bits of an integer that is stored as JSON, because some JSON readers change larger integers."""
+
+_KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
+
+
 VERSION = 3
 """Version of the format of stored values. Values of other versions are rejected."""
 
@@ -282,17 +293,6 @@ def _elements(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-logger = logging.getLogger(__name__)
-
-MOST_LEVELS = 100
-"""Most levels of a value that is stored as JSON, far fewer than the stack allows."""
-
-_MOST_BITS = 63
-"""Most bits of an integer that is stored as JSON, because some JSON readers change larger integers."""
-
-_KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
-
-
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
     """Return whether JSON represents a value exactly.
 
@@ -344,7 +344,6 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
 
 
 _OPENED: dict[str, Callable[[Any], Any]] = {
-    "json": lambda value: value,
     "bytes": base64.b64decode,
     "int": lambda text: int(text, 16),
     "float": float,
@@ -422,8 +421,9 @@ def value_of(nodes: Any) -> Any:
             values.append(node)
             continue
         name, *rest = node
-        if name in _OPENED:
-            values.append(_OPENED[name](*rest))
+        if name == "json" or name in _OPENED:
+            [content] = rest
+            values.append(content if name == "json" else _OPENED[name](content))
             continue
         items = []
         for index in rest:

@@ -324,7 +324,8 @@ class InMemoryHotStore:
             fields = {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
             for name in write.removed:
                 fields.pop(name, None)
-            fields.update((name, bytes(value)) for name, value in write.fields.items())
+            for name, value in write.fields.items():
+                fields[name] = bytes(value)
             self._conversations[conversation] = _Conversation(
                 epoch=write.epoch,
                 version=write.version,

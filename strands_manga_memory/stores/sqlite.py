@@ -111,9 +111,13 @@ class SQLiteTable(SQLTable):
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the existing records, keyed by their keys."""
+        found: dict[Key, Item] = {}
         with self._file.connected() as connection:
-            rows = {key: connection.execute(self._select, key).fetchone() for key in keys}
-        return {key: loaded(row[0], key, self.schema) for key, row in rows.items() if row is not None}
+            for key in keys:
+                row = connection.execute(self._select, key).fetchone()
+                if row is not None:
+                    found[key] = loaded(row[0], key, self.schema)
+        return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
