@@ -157,9 +157,14 @@ class Hit:
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
     """Convert search results to Strands memory entries of one line without markup, at most 800 tokens in total."""
-    entries = [MemoryEntry(content=escape_line(hit.content, ENTRY_CHARACTERS), metadata=hit.described) for hit in hits]
-    tokens = itertools.accumulate(estimate_tokens(entry.content) for entry in entries)
-    return [entry for entry, total in zip(entries, tokens, strict=True) if total <= MOST_TOKENS]
+    entries, left = list[MemoryEntry](), MOST_TOKENS
+    for hit in hits:
+        line = escape_line(hit.content, ENTRY_CHARACTERS)
+        left -= estimate_tokens(line)
+        if left < 0:
+            break
+        entries.append(MemoryEntry(content=line, metadata=hit.described))
+    return entries
 
 
 def _escaped(value: Any) -> Any:

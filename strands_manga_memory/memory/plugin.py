@@ -465,7 +465,7 @@ class UserContext(Plugin):
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
         since = fitting(title, _lines(self._overrides()), left)
-        return [line for text in (cached.history, since) if text for line in text.split("\n")]
+        return [*cached.history.splitlines(), *since.splitlines()]
 
 
 def _day_of(entry: MemoryEntry) -> str:

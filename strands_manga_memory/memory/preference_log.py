@@ -12,6 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -376,12 +377,10 @@ class PreferenceLog:
 
     def _store(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         changed: dict[str, MemoryRecord | None] = {}
+        place = place_of(self.partition.owner, CHANGES)
         for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
             part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
-            records, revisions = repeat_until_written(
-                lambda part=part: self._attempt(part),  # type: ignore[misc]
-                record=place_of(self.partition.owner, CHANGES),
-            )
+            records, revisions = repeat_until_written(partial(self._attempt, part), record=place)
             changed |= records
             if revisions is not None:
                 before, revision = revisions

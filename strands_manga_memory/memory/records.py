@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -206,12 +207,12 @@ class Owner:
         if self.tenant is not None:
             checked_id("tenant", self.tenant)
 
-    @property
+    @cached_property
     def partition(self) -> str:
         """Partition key of the user's memories in the table."""
         return encoded_user(self.user_id, self.tenant)
 
-    @property
+    @cached_property
     def changes_partition(self) -> str:
         """Partition key of the user's preference log in the table."""
         return f"changes/{self.partition}"
