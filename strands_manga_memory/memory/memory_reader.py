@@ -186,33 +186,15 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the user's memories from the hot tier, or else from the table, into this process.
+        """Read the user's profile, and the memories from the hot tier or else from the table, into this process.
 
-        Memories from the table are stored in the hot tier as soon as the recent memories have been read in the background, too.
+        Memories from the table are completed in the background by the recent memories, which only searches need, and then
+        stored in the hot tier.
         """
-        hot = self._cached
+        hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
-        if cached is not None:
-            self._take(cached, None)
-            return
-        loaded = self._partition.load_start()
+        loaded = self._partition.load_start() if cached is None else cached
         first = replace(loaded, records=dict(loaded.records))
-
-        def keep(recent: PartitionContent) -> None:
-            if hot is not None and seen is not None:
-                hot.store_memories(first.joined(recent), seen)
-
-        self._take(loaded, keep)
-
-    def _take(self, loaded: PartitionContent, then: Callable[[PartitionContent], None] | None) -> None:
-        """Replace the snapshot (the copy of the memories in this process), and read the user's profile.
-
-        Args:
-            loaded: Memories for the snapshot.
-            then: Function to call with the recent memories, which only searches need, after their background read. None means
-                that ``loaded`` contains these memories.
-        """
-        owner = self._partition.owner
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
         snapshot = self._ranked(loaded)
         self.older.forget()
@@ -220,12 +202,12 @@ class MemoryReader:
         def read_recent() -> None:
             recent = self._partition.load_recent(loaded.latest)
             snapshot.add_older(recent)
-            if then is not None:
-                then(recent)
+            if hot is not None and seen is not None:
+                hot.store_memories(first.joined(recent), seen)
 
         with self._lock:
             self._snapshot = snapshot
-            self._read_recent, self._recent = None if then is None else read_recent, None
+            self._read_recent, self._recent = read_recent if cached is None else None, None
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
