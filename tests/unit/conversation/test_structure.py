@@ -11,6 +11,7 @@ from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import EstimateCounter, RuleScorer
 from strands_manga_memory.conversation.importance import FeatureCache, MessageFeatures, Vocabulary
 from strands_manga_memory.testing import ScriptedModel
+from tests.lines import rows
 from tests.unit.conversation.messages import assistant, user
 
 
@@ -18,38 +19,11 @@ def read(*messages: Any) -> list[MessageFeatures]:
     return FeatureCache(EstimateCounter(), RuleScorer()).of(messages)
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [("In which city?", "San Jose."), ("What time do you leave?", "Early, around dawn."), ("どの地区ですか?", "若葉町です。")],
-)
-def test_what_answers_a_question_of_an_assistant_is_a_constraint(question: str, answer: str) -> None:
-    assert read(user("hello there"), assistant(question), user(answer))[-1].act == "constraint"
-
-
-def test_what_answers_nothing_and_gives_no_value_is_no_constraint() -> None:
-    assert read(user("hello there"), assistant("It is done."), user("Early, around dawn."))[-1].act == "unmatched"
-
-
-@pytest.mark.parametrize(
-    ("text", "act"),
-    [
-        ("Can you look at Villa Rosa in Napa?", "constraint"),
-        ("Is volume 3 on a shelf?", "constraint"),
-        ("What will the weather be like on the 5th?", "constraint"),
-        ("I'll take it for 2 people.", "constraint"),
-        ("I'll take it.", "decision"),
-        ("That is nice. What is there to see in Napa?", "constraint"),
-        ("Is that one in Napa?", "unmatched"),
-        ("How far is it from Villa Rosa?", "unmatched"),
-        ("What is the address?", "unmatched"),
-        ("2/18の南区の気温はわかりますか？", "constraint"),
-        ("そちらは若葉駅から近いですか？", "unmatched"),
-        ("そちらの住所をお願いできますか？それから、若葉駅には何がありますか？", "constraint"),
-        ("若葉駅の近くでなくても大丈夫です。", "unmatched"),
-    ],
-)
-def test_a_value_that_points_at_nothing_spoken_of_is_a_constraint(text: str, act: str) -> None:
-    assert read(user("hello there"), assistant("It is done."), user(text))[-1].act == act
+@pytest.mark.parametrize(("before", "text", "act"), rows("acts_in_context"))
+def test_an_answer_a_value_or_a_wish_is_a_constraint(before: str | None, text: str, act: str) -> None:
+    """A value that points at something spoken of is none, and a closing is courtesy."""
+    talk = [] if before is None else [user("hello there"), assistant(before)]
+    assert read(*talk, user(text))[-1].act == act
 
 
 def test_a_courtesy_a_question_and_the_reply_to_an_offer_are_none() -> None:
@@ -78,24 +52,6 @@ def test_an_assistant_that_writes_at_length_serves_whatever_it_tells_of_itself()
             heard.learn("assistant", (), tells=True, tokens=tokens)
     assert short.service == 0.0
     assert long.service == 1.0
-
-
-@pytest.mark.parametrize(
-    ("text", "act"),
-    [
-        ("駐車場が広いところがいいです。", "constraint"),
-        ("海の近くの宿に泊まりたいです。", "constraint"),
-        ("二人で使える部屋を教えてください。", "constraint"),
-        ("15時でお願いします。", "constraint"),
-        ("その宿の住所を教えてください。", "unmatched"),
-        ("そちらの電話番号が知りたいです。", "unmatched"),
-        ("いいえ、大丈夫です。ありがとうございました。", "acknowledgement"),
-        ("いえ、もう大丈夫です。", "acknowledgement"),
-        ("他にはありません。ありがとうございました。", "acknowledgement"),
-    ],
-)
-def test_japanese_wishes_are_constraints_and_closings_are_courtesy(text: str, act: str) -> None:
-    assert read(user(text))[0].act == act
 
 
 def test_the_first_answer_keeps_its_ends_and_the_first_question_all_of_it() -> None:

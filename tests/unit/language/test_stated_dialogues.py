@@ -48,24 +48,6 @@ def test_rules_find_what_users_state_about_themselves_alone(language: str) -> No
     assert found / (found + sum(len(values) for _, values in missed)) >= 0.9, missed
 
 
-@pytest.mark.parametrize(
-    ("text", "stated"),
-    [
-        ("This is Adrian speaking.", ("name", "Adrian")),
-        ("I moved to Gold Coast last year.", ("home", "Gold Coast")),
-        ("I just said I hate gore.", ("genre", "gore")),
-        ("I love horror, not sure which volume to start with.", ("genre", "horror")),
-        ("Please write this down: I'm allergic to peanuts.", ("allergy", "peanuts")),
-        ("Write a note to my profile: my budget is 30 dollars.", ("budget", "30 dollars")),
-        ("Please write to me in German: I prefer it.", ("language", "German")),
-        ("I like in-depth analysis.", ("likes", "in-depth analysis")),
-        ("I love In/Spectre.", ("likes", "In/Spectre")),
-        ("猫を飼っています。ホラー漫画が好きです。", ("genre", "ホラー")),
-        ("犬を飼っていますが、猫アレルギーです。", ("allergy", "猫")),
-        ("犬を飼っています。私の名前は健です。", ("name", "健")),
-        ("この作者は誰ですか。ホラーが好きです。", ("genre", "ホラー")),
-        ("お母さん、ホラー漫画が好きです。", ("genre", "ホラー")),
-    ],
-)
-def test_words_around_a_preference_do_not_hide_it(text: str, stated: tuple[str, str]) -> None:
-    assert stated in [(said.slot, said.value) for said in extract_preferences([text])]
+@pytest.mark.parametrize(("text", "stated"), rows("hidden_preferences"))
+def test_words_around_a_preference_do_not_hide_it(text: str, stated: list[str]) -> None:
+    assert stated in [[said.slot, said.value] for said in extract_preferences([text])]

@@ -144,47 +144,10 @@ def test_an_own_summarizer_is_completed_too() -> None:
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (
-            [("user", "My order has not arrived. I still need an answer to that."), ("assistant", "I am sorry.")],
-            ("My order has not arrived. I still need an answer to that.",),
-        ),
-        (
-            [
-                ("user", "When does volume 4 of 『Uzumaki』 arrive?"),
-                ("assistant", "It is popular."),
-                ("user", "I still need an answer to that."),
-                ("assistant", "We will come back to you."),
-            ],
-            ("When does volume 4 of 『Uzumaki』 arrive?",),
-        ),
-        (
-            [("user", "配送料はいくらですか？あとで教えてください。"), ("assistant", "かしこまりました。")],
-            ("配送料はいくらですか？あとで教えてください。",),
-        ),
-        (
-            [("user", "注文ORD-77120の件、まだ届かないのですが。"), ("assistant", "確認して折り返しご連絡します。")],
-            ("注文ORD-77120の件、まだ届かないのですが。",),
-        ),
-        (
-            [("user", "ナッツ抜きにできますでしょうか。"), ("assistant", "確認いたします。")],
-            ("ナッツ抜きにできますでしょうか。",),
-        ),
-        ([("user", "Thanks!"), ("assistant", "I will check again tomorrow.")], ()),
-        (
-            [
-                ("user", "When does volume 4 of 『Uzumaki』 arrive? Tell me later."),
-                ("assistant", "Volume 4 of 『Uzumaki』 arrives on Friday, when the shop opens."),
-            ],
-            (),
-        ),
-    ],
-)
-def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]], expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("lines", "expected"), rows("questions_of_summaries"))
+def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]], expected: list[str]) -> None:
     summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
-    assert summary.open_questions == expected
+    assert list(summary.open_questions) == expected
 
 
 def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
