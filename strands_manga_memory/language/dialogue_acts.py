@@ -40,9 +40,11 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 
 
 _RULES = (*JA.rules("acts"), *EN.rules("acts"))
-_RULES_OF_ROLE = {role: tuple(rule for rule in _RULES if rule.role == role) for role in ("user", "assistant")}
-"""Rules of dialogue acts in order of priority, keyed by the role of the message's author."""
-_JAPANESE_CUES = frozenset(cue for rule in JA.rules("acts") for cue in rule.cues)
+_RULES_OF_ROLE = {
+    role: tuple((rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role)
+    for role in ("user", "assistant")
+}
+"""Rules of dialogue acts in order of priority, keyed by the role of the message's author, and whether a rule is Japanese."""
 _CUE = re.compile(r"[a-z']+")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -83,11 +85,13 @@ def plain(text: str) -> str:
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act of the first rule that matches a text. Only rules with a cue in the text are tried."""
-    cues = set(_CUE.findall(text))  # an English cue is a whole word, a Japanese cue may be a part of a word
-    if not text.isascii():
-        cues.update(filter(text.__contains__, _JAPANESE_CUES))
-    for rule in _RULES_OF_ROLE.get(role, ()):
-        if cues.isdisjoint(rule.cues) or rule.pattern.search(text) is None:
+    words, is_ascii = set(_CUE.findall(text)), text.isascii()
+    for rule, is_japanese in _RULES_OF_ROLE.get(role, ()):
+        if is_japanese and is_ascii:
+            continue
+        # A Japanese cue may be a part of a word, an English cue is a whole word.
+        has_cue = any(map(text.__contains__, rule.cues)) if is_japanese else not words.isdisjoint(rule.cues)
+        if not has_cue or rule.pattern.search(text) is None:
             continue
         act = DialogueAct(rule.key)
         if role != "user" or act not in _STATING or rule.pattern.search(statements(text)):
