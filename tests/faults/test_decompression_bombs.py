@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
+import resource
+import time
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -23,20 +23,6 @@ pytestmark = pytest.mark.xdist_group("services")
 
 SCOPE = ConversationScope("u1", "s1")
 _MIB = 1024 * 1024
-_RESTORE = """
-import resource, sys, time
-from strands_manga_memory import MangaMemory
-from strands_manga_memory.testing import ScriptedModel
-
-memory = MangaMemory.open(hot=sys.argv[1], durable=sys.argv[2], hot_deadline=60.0, durable_deadline=60.0)
-before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-try:
-    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
-    found = len(agent.messages)
-except Exception as error:
-    found = type(error).__name__
-print(found, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, time.monotonic() - started)
-"""
 
 
 @cache
@@ -51,6 +37,18 @@ BOMBS = {
     "numbers": lambda: _deflated(b"0.5," * 250_000, 60 * _MIB),
     "within the bounds": lambda: _deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0"),
 }
+
+
+def _restore(urls: list[str]) -> str:
+    """Restore the conversation; return the number of messages, the growth of this process in MB, and the seconds."""
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    memory = MangaMemory.open(hot=urls[0], durable=urls[1], hot_deadline=60.0, durable_deadline=60.0)
+    try:
+        found: object = len(memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None).messages)
+    except CorruptRecordError as error:
+        found = type(error).__name__
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    return f"{found} {growth} {time.monotonic() - started}"
 
 
 @pytest.fixture
@@ -84,9 +82,11 @@ def test_a_planted_value_costs_a_restore_little(stored: tuple[Any, bytes, str, l
     client.hset(key, mapping=values)
     if where == "cells":
         client.hset(key, "f:window", f"1-{10 + len(names)}")
-    done = subprocess.run([sys.executable, "-c", _RESTORE, *urls], capture_output=True, text=True, check=True, timeout=110)
-    found, megabytes, seconds = done.stdout.split()
-    assert found == ("CorruptRecordError" if where == "head" else "4"), done.stderr
+    with servers.forked() as child:
+        if child.is_child:
+            child.report(_restore(urls))
+    found, megabytes, seconds = child.answer.split()
+    assert found == ("CorruptRecordError" if where == "head" else "4")
     assert int(megabytes) < 200
     assert float(seconds) < 15.0
     assert client.hmget(key, list(values)) == list(values.values())

@@ -74,11 +74,11 @@ def answers(result: Any, response: str) -> list[Any]:
     return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
 
 
-def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(stores: Stores) -> None:
-    live = graph(stores.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
+def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
+    live = graph(both.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
     result = live("close the deal")
     assert result.status == Status.INTERRUPTED
-    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    again = graph(both.manager(), tools=[sign], second=["signed it"])
     final = again(answers(result, "yes"))
     assert final.status == Status.COMPLETED
     assert order(again) == ["first", "second", "third"]
@@ -87,15 +87,15 @@ def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(stores: Stores) -> None
     assert executor.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "signed contract"}]
 
 
-def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(stores: Stores) -> None:
+def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(both: Stores) -> None:
     def ask(event: BeforeNodeCallEvent) -> None:
         if event.node_id == "second" and event.interrupt("go on", reason="halfway") != "yes":
             event.cancel_node = "no"
 
-    live = graph(stores.manager(), hooks={BeforeNodeCallEvent: ask})
+    live = graph(both.manager(), hooks={BeforeNodeCallEvent: ask})
     result = live("go around")
     assert result.status == Status.INTERRUPTED
-    again = graph(stores.manager(), hooks={BeforeNodeCallEvent: ask})
+    again = graph(both.manager(), hooks={BeforeNodeCallEvent: ask})
     assert again(answers(result, "yes")).status == Status.COMPLETED
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
 
@@ -118,24 +118,24 @@ def quiet_manager(manager: TieredSessionManager) -> None:
     wait_until(lambda: manager._tiers.writer.backlog == 0, "the end of background work")
 
 
-def test_a_finished_graph_starts_anew(stores: Stores) -> None:
-    graph(stores.manager())("one")
-    again = graph(stores.manager())
+def test_a_finished_graph_starts_anew(both: Stores) -> None:
+    graph(both.manager())("one")
+    again = graph(both.manager())
     assert again("two").status == Status.COMPLETED
     assert [asked(again, name) for name in ("first", "second", "third")] == [1, 1, 1]
     again("three")
     assert [asked(again, name) for name in ("first", "second", "third")] == [2, 2, 2]
 
 
-def test_two_processes_take_turns_on_a_graph(stores: Stores) -> None:
+def test_two_processes_take_turns_on_a_graph(both: Stores) -> None:
     """The one that was idle while the other ran must not lose what it does later."""
-    one = graph(stores.manager(), tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]])
-    other = graph(stores.manager())
+    one = graph(both.manager(), tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]])
+    other = graph(both.manager())
     assert one("first run").status == Status.COMPLETED
     assert other("second run").status == Status.COMPLETED
     result = one("third run")
     assert result.status == Status.INTERRUPTED
-    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    again = graph(both.manager(), tools=[sign], second=["signed it"])
     assert again(answers(result, "yes")).status == Status.COMPLETED
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
 
@@ -155,28 +155,28 @@ def diamond(manager: TieredSessionManager, look: Any = None) -> Graph:
     return built
 
 
-def test_nodes_that_run_side_by_side(stores: Stores) -> None:
+def test_nodes_that_run_side_by_side(both: Stores) -> None:
     seen: list[Graph] = []
 
     def look(event: BeforeNodeCallEvent) -> None:
         if event.node_id == "end":
-            seen.append(diamond(stores.manager()))
+            seen.append(diamond(both.manager()))
 
-    diamond(stores.manager(), look)("go")
+    diamond(both.manager(), look)("go")
     (again,) = seen
     assert again("go").status == Status.COMPLETED
     assert [asked(again, name) for name in ("start", "left", "right", "end")] == [0, 0, 0, 1]
 
 
-def test_bytes_in_a_task_survive(stores: Stores) -> None:
+def test_bytes_in_a_task_survive(both: Stores) -> None:
     seen: list[Graph] = []
 
     def look(event: BeforeNodeCallEvent) -> None:
         if event.node_id == "second":
-            seen.append(graph(stores.manager()))
+            seen.append(graph(both.manager()))
 
     task: Any = [{"text": "what is it"}, {"image": {"format": "png", "source": {"bytes": b"\x89PNG\xff"}}}]
-    graph(stores.manager(), hooks={BeforeNodeCallEvent: look})(task)
+    graph(both.manager(), hooks={BeforeNodeCallEvent: look})(task)
     (again,) = seen
     assert again.state.task == task
     assert again(task).status == Status.COMPLETED
@@ -215,11 +215,11 @@ def test_a_swarm_goes_on_after_a_crash(stores: Stores) -> None:
     assert finder.model.requests == []
 
 
-def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(stores: Stores) -> None:
-    live = swarm(stores.manager(), {"finder": [[tool_use("s", "sign", what="contract")]], "seller": []}, tools=[sign])
+def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
+    live = swarm(both.manager(), {"finder": [[tool_use("s", "sign", what="contract")]], "seller": []}, tools=[sign])
     result = live("sell Akira")
     assert result.status == Status.INTERRUPTED
-    again = swarm(stores.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
+    again = swarm(both.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
     final = again(answers(result, "yes"))
     assert final.status == Status.COMPLETED
 
@@ -232,16 +232,16 @@ def test_nodes_may_not_carry_a_session_manager(both: Stores) -> None:
         Swarm([agent(both.manager(), name="only")])
 
 
-def test_an_agent_and_a_graph_of_one_id_do_not_cross(stores: Stores) -> None:
-    manager = stores.manager()
+def test_an_agent_and_a_graph_of_one_id_do_not_cross(both: Stores) -> None:
+    manager = both.manager()
     live = agent(manager, agent_id="tour")
     live("hello")
     graph(manager)("go around")
     live("again")
     manager.flush()
-    assert same(agent(stores.manager(), agent_id="tour").messages, live.messages)
-    assert texts(stores.manager().history("tour")) == ["hello", "ok", "again", "ok"]
-    again = graph(stores.manager())
+    assert same(agent(both.manager(), agent_id="tour").messages, live.messages)
+    assert texts(both.manager().history("tour")) == ["hello", "ok", "again", "ok"]
+    again = graph(both.manager())
     assert again("go").status == Status.COMPLETED
 
 
@@ -287,41 +287,41 @@ def test_stores_that_are_down_do_not_stop_a_graph(both: Stores) -> None:
     manager.flush()
 
 
-def test_an_orchestrators_state_is_not_kept_after_a_deletion(stores: Stores) -> None:
-    manager = stores.manager()
+def test_an_orchestrators_state_is_not_kept_after_a_deletion(both: Stores) -> None:
+    manager = both.manager()
     live = graph(manager, first=["the secret of Nausicaä"])
     live("go around")
-    stores.manager().delete_session()
+    both.manager().delete_session()
     manager.flush()
-    assert not graph(stores.manager()).state.results
+    assert not graph(both.manager()).state.results
     live("go again")
-    assert graph(stores.manager())("on").status == Status.COMPLETED
+    assert graph(both.manager())("on").status == Status.COMPLETED
 
 
-def test_a_deletion_in_the_middle_of_a_run(stores: Stores) -> None:
+def test_a_deletion_in_the_middle_of_a_run(both: Stores) -> None:
     def delete(event: BeforeNodeCallEvent) -> None:
         if event.node_id == "third" and asked(live, "third") == 0:
-            (stores.manager() if stores.durable is not None else manager).delete_session()
+            (both.manager() if both.durable is not None else manager).delete_session()
 
-    manager = stores.manager()
+    manager = both.manager()
     live = graph(manager, first=["the secret of Nausicaä", "nothing"], hooks={BeforeNodeCallEvent: delete})
     assert live("go around").status == Status.COMPLETED
     manager.flush()
-    assert "Nausicaä".encode() not in everything_stored(stores)
+    assert "Nausicaä".encode() not in everything_stored(both)
     live("go again")
     manager.flush()
-    assert "Nausicaä".encode() not in everything_stored(stores)
-    assert b"nothing" in everything_stored(stores)
+    assert "Nausicaä".encode() not in everything_stored(both)
+    assert b"nothing" in everything_stored(both)
 
 
-def test_a_run_that_waits_for_a_human_is_not_overwritten(stores: Stores) -> None:
-    idle = graph(stores.manager())
+def test_a_run_that_waits_for_a_human_is_not_overwritten(both: Stores) -> None:
+    idle = graph(both.manager())
     idle("first")
-    live = graph(stores.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
+    live = graph(both.manager(), tools=[sign], second=[[tool_use("s", "sign", what="contract")]])
     result = live("close the deal")
     with pytest.raises(ConflictError, match="interrupt"):
         idle("another run")
-    again = graph(stores.manager(), tools=[sign], second=["signed it"])
+    again = graph(both.manager(), tools=[sign], second=["signed it"])
     assert again(answers(result, "yes")).status == Status.COMPLETED
 
 

@@ -118,18 +118,18 @@ def test_states_are_merged_by_top_level_key(stores: Stores) -> None:
     assert one.state.get() == {"shared": 2, "mine": 1, "theirs": 2}
 
 
-def test_state_set_between_turns_after_a_merge_is_kept(stores: Stores) -> None:
-    one, other = device(stores), device(stores)
+def test_state_set_between_turns_after_a_merge_is_kept(both: Stores) -> None:
+    one, other = device(both), device(both)
     one("one")
     other("other")  # merged: the agent takes it over at its next turn
     other.state.set("between", True)
     other("again")
     assert other.state.get() == {"between": True}
-    assert stores.agent().state.get() == {"between": True}
+    assert both.agent().state.get() == {"between": True}
 
 
-def test_a_live_list_changes_only_before_an_invocation(stores: Stores) -> None:
-    one, other = device(stores), device(stores)
+def test_a_live_list_changes_only_before_an_invocation(both: Stores) -> None:
+    one, other = device(both), device(both)
     one("one")
     other("other")
     quiet(other)
@@ -141,16 +141,6 @@ def test_a_live_list_changes_only_before_an_invocation(stores: Stores) -> None:
     other("again")
     assert texts(other.messages) == ["one", "ok", "other", "ok", "again", "ok"]
     assert texts(other.model.requests[-1].messages) == ["one", "ok", "other", "ok", "again"]
-
-
-def test_refresh_sees_another_device(stores: Stores) -> None:
-    one, other = device(stores, refresh="turn"), device(stores)
-    one("one")
-    other("other")
-    quiet(other)
-    one("what did I say")
-    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "what did I say"]
-    assert texts(stores.manager().history()) == ["one", "ok", "other", "ok", "what did I say", "ok"]
 
 
 def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
@@ -168,8 +158,8 @@ def test_a_refresh_has_its_whole_deadline_however_long_ago_the_last_turn_was(
     assert "not saved" not in caplog.text
 
 
-def test_without_refresh_another_device_is_seen_a_turn_later(stores: Stores) -> None:
-    one, other = device(stores), device(stores)
+def test_without_refresh_another_device_is_seen_a_turn_later(both: Stores) -> None:
+    one, other = device(both), device(both)
     one("one")
     other("other")
     quiet(other)
@@ -192,15 +182,15 @@ def test_evictions_of_the_one_who_saved_first_stand(stores: Stores) -> None:
     assert len(list(stores.manager().history())) == 10
 
 
-def test_metadata_is_merged(stores: Stores) -> None:
-    one, other = stores.elsewhere().manager(), stores.elsewhere().manager()
+def test_metadata_is_merged(both: Stores) -> None:
+    one, other = both.elsewhere().manager(), both.elsewhere().manager()
     first, second = agent(one), agent(other)
     first("hello")
     second("hi")
     one.set_metadata(locale="ja")
     other.set_metadata(cart=["Akira 1"])
     one.set_metadata(tier="vip")
-    metadata = stores.manager().metadata()
+    metadata = both.manager().metadata()
     assert (metadata["locale"], metadata["cart"], metadata["tier"]) == ("ja", ["Akira 1"], "vip")
 
 
@@ -252,22 +242,22 @@ def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_mer
         idle("something else")
 
 
-def test_looking_is_no_conflict(stores: Stores) -> None:
+def test_looking_is_no_conflict(both: Stores) -> None:
     """A process that only opens, flushes and closes changes nothing for the others."""
-    one = device(stores)
+    one = device(both)
     one("one")
     quiet(one)
     for _ in range(3):
-        idle = device(stores)
+        idle = device(both)
         idle._session_manager.flush()
         idle._session_manager.close()
     one("two")
     quiet(one)
-    assert texts(stores.manager().history()) == ["one", "ok", "two", "ok"]
+    assert texts(both.manager().history()) == ["one", "ok", "two", "ok"]
 
 
-def test_what_the_other_changed_is_not_changed_back(stores: Stores) -> None:
-    one, other = device(stores), device(stores)
+def test_what_the_other_changed_is_not_changed_back(both: Stores) -> None:
+    one, other = device(both), device(both)
     one.state.set("cart", ["a"])
     one("hello")
     other("hi")
@@ -277,4 +267,4 @@ def test_what_the_other_changed_is_not_changed_back(stores: Stores) -> None:
     for text in ("go on", "and on", "and on"):
         one(text)
     assert one.state.get("cart") == other.state.get("cart") == ["a", "b"]
-    assert stores.agent().state.get("cart") == ["a", "b"]
+    assert both.agent().state.get("cart") == ["a", "b"]

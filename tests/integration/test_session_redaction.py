@@ -88,6 +88,14 @@ def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
     assert REDACTED in str(list(stores.manager().history()))
 
 
+def correct_first(manager: Any) -> None:
+    """Replace the first message in the log, as AG-UI corrects the results of tools."""
+    repository = manager.session_repository
+    listed = repository.list_messages(manager.session_id, "default")[0]
+    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
+    repository.update_message(manager.session_id, "default", listed)
+
+
 def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
     event.agent._session_manager.flush()
 
@@ -103,77 +111,68 @@ def test_a_redacted_question(stores: Stores, flushed: bool) -> None:
     check_gone(stores, live)
 
 
-def test_a_redacted_first_question(stores: Stores) -> None:
-    live = stores.agent(GuardedModel())
-    live(f"my card is {SECRET}")
-    check_gone(stores, live)
-
-
-def test_a_redacted_answer(stores: Stores) -> None:
-    live = stores.agent(GuardedModel([f"your card is {SECRET}"]))
-    live("what is my card")
-    assert texts(live.messages) == ["what is my card", REDACTED]
-    check_gone(stores, live)
-
-
 @tool
 def card() -> str:
     """Return the card's number."""
     return f"it is {SECRET}, " + "valid " * 100
 
 
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_redacted_tool_result(stores: Stores, flushed: bool) -> None:
-    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card])
-    if flushed:
-        live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
-    live("look it up")
-    assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": REDACTED}]
-    check_gone(stores, live)
+def shorten_results(event: MessageAddedEvent) -> None:
+    """Shorten a tool result in the history: the log has the full one."""
+    for block in event.message["content"]:
+        if "toolResult" in block:
+            block["toolResult"]["content"] = [{"text": block["toolResult"]["content"][0]["text"][:40]}]
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_redacted_tool_result_that_a_hook_had_shortened(stores: Stores, flushed: bool) -> None:
-    """The window holds the shortened form, the log the full one: both must go."""
-
-    def shorten(event: MessageAddedEvent) -> None:
-        for block in event.message["content"]:
-            if "toolResult" in block:
-                block["toolResult"]["content"] = [{"text": block["toolResult"]["content"][0]["text"][:40]}]
-
-    live = stores.agent(GuardedModel([[tool_use("t", "card")], "done"]), tools=[card])
-    live.hooks.add_callback(MessageAddedEvent, shorten)
+@pytest.mark.parametrize(
+    ("replies", "is_shortened", "asked"),
+    [
+        ([], False, f"my card is {SECRET}"),
+        ([f"your card is {SECRET}"], False, "what is my card"),
+        ([[tool_use("t", "card")], "done"], False, "look it up"),
+        ([[tool_use("t", "card")], "done"], True, "look it up"),
+    ],
+    ids=["first question", "answer", "tool result", "shortened tool result"],
+)
+def test_a_redacted_part_of_the_first_turn(
+    both: Stores, replies: list[Any], is_shortened: bool, asked: str, flushed: bool
+) -> None:
+    live = both.agent(GuardedModel(replies), tools=[card])
+    if is_shortened:
+        live.hooks.add_callback(MessageAddedEvent, shorten_results)
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
-    live("look it up")
-    check_gone(stores, live)
+    live(asked)
+    assert REDACTED in str(live.messages)
+    check_gone(both, live)
 
 
-def test_the_same_list_was_said_before(stores: Stores) -> None:
+def test_the_same_list_was_said_before(both: Stores) -> None:
     """A caller passes one list twice: the agent redacts one object that stands for two messages."""
     model = GuardedModel()
-    live = stores.agent(model)
+    live = both.agent(model)
     prompt = [user(f"my card is {SECRET}")]
     guard, GuardedModel.stream = GuardedModel.stream, ScriptedModel.stream
     try:
         live(prompt)
     finally:
         GuardedModel.stream = guard
-    assert SECRET.encode() in everything_stored(stores)
+    assert SECRET.encode() in everything_stored(both)
     live(prompt)
-    check_gone(stores, live)
+    check_gone(both, live)
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_model_that_keeps_the_conversation_itself(stores: Stores, flushed: bool) -> None:
-    live = stores.agent(GuardedModel(stateful=True))
+def test_a_model_that_keeps_the_conversation_itself(both: Stores, flushed: bool) -> None:
+    live = both.agent(GuardedModel(stateful=True))
     live("hello")
     if flushed:
         live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     live(f"my card is {SECRET}")
     live._session_manager.flush()
-    assert SECRET.encode() not in everything_stored(stores)
-    assert texts(stores.manager().history()) == ["hello", "ok", REDACTED, "ok"]
+    assert SECRET.encode() not in everything_stored(both)
+    assert texts(both.manager().history()) == ["hello", "ok", REDACTED, "ok"]
     assert not in_memory(live._session_manager._conversations["A", "default"])
 
 
@@ -235,10 +234,7 @@ def test_a_message_that_returned_to_the_history_is_corrected_there_too(both: Sto
     live._session_manager.flush()
     assert same(both.agent().messages, live.messages)
 
-    repository = both.manager().session_repository
-    listed = repository.list_messages(both.session, "default")[0]
-    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
-    repository.update_message(both.session, "default", listed)
+    correct_first(both.manager())
     assert SECRET not in str(both.agent().messages)
     assert texts(both.agent().messages)[0] == REDACTED
 
@@ -250,9 +246,7 @@ def test_live_agent_has_a_corrected_message_at_its_next_turn(both: Stores, by_an
         live(text)
     manager = both.manager() if by_another else live._session_manager
     live._session_manager.flush()
-    listed = manager.session_repository.list_messages(both.session, "default")[0]
-    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
-    manager.session_repository.update_message(both.session, "default", listed)
+    correct_first(manager)
     unchanged = live.messages[1:]
     live("three")
     assert texts(live.messages)[0] == REDACTED
@@ -284,10 +278,7 @@ def test_edit_of_a_corrected_message_stays_in_a_live_agent(both: Stores) -> None
     live = both.agent(refresh="turn")
     live(f"my card is {SECRET}")
     live._session_manager.flush()
-    repository = both.manager().session_repository
-    listed = repository.list_messages(both.session, "default")[0]
-    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
-    repository.update_message(both.session, "default", listed)
+    correct_first(both.manager())
     live("two")
     live.messages[0]["content"] = [{"text": "[redacted]"}]
     history = live.messages
@@ -305,10 +296,7 @@ def test_pinned_message_stays_pinned_when_it_is_corrected(both: Stores, by_anoth
     pin_message(live.messages, 0)
     live("two")
     live._session_manager.flush()
-    repository = (both.manager() if by_another else live._session_manager).session_repository
-    listed = repository.list_messages(both.session, "default")[0]
-    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
-    repository.update_message(both.session, "default", listed)
+    correct_first(both.manager() if by_another else live._session_manager)
     live("three")
     for messages in (live.messages, both.agent().messages):
         assert texts(messages)[0] == REDACTED
@@ -344,15 +332,15 @@ def test_turn_waits_until_every_tier_has_its_redaction(both: Stores) -> None:
     assert SECRET.encode() not in everything_stored(both)
 
 
-def test_a_window_that_slides_in_the_same_turn(stores: Stores) -> None:
-    live = stores.agent(
+def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
+    live = both.agent(
         GuardedModel([[tool_use("t", "card")], "done"]),
         tools=[card],
         conversation_manager=SlidingWindowConversationManager(window_size=2, per_turn=True),
     )
     live("look it up")
     live._session_manager.flush()
-    assert SECRET.encode() not in everything_stored(stores)
+    assert SECRET.encode() not in everything_stored(both)
 
 
 @pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
@@ -368,10 +356,7 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores,
     record = next(manager.records())["message"]
     redacted = {**record, "content": [{"text": REDACTED}]}
     if by_another:
-        repository = both.manager().session_repository
-        listed = repository.list_messages(both.session, "default")[0]
-        listed.message = redacted
-        repository.update_message(both.session, "default", listed)
+        correct_first(both.manager())
         live("five")
     else:
         manager.redact_latest_message(redacted, live)

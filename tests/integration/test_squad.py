@@ -397,8 +397,9 @@ from strands_manga_memory import ConversationScope, open_hot_store
 from strands_manga_memory.squad.turn_order import ConversationTurns
 
 async def main():
-    async with ConversationTurns(open_hot_store(sys.argv[1])).hold(ConversationScope("u1", "s1", "alpha"), wait=30):
-        await asyncio.sleep(2.5)  # longer than the lease
+    turns = ConversationTurns(open_hot_store(sys.argv[1]), lease=0.8)
+    async with turns.hold(ConversationScope("u1", "s1", "alpha"), wait=30):
+        await asyncio.sleep(1.0)  # longer than the lease
         print("in the middle of a turn", flush=True)
         await asyncio.sleep(600)
 

@@ -23,26 +23,26 @@ from tests.unit.session.support import CountingHot, CountingTable, Stores, agent
 # Strands' methods, called by others between turns
 
 
-def test_sync_agent_saves_the_agent_as_it_is(stores: Stores) -> None:
-    live = stores.agent()
+def test_sync_agent_saves_the_agent_as_it_is(both: Stores) -> None:
+    live = both.agent()
     live("hello")
     live.state.set("resume", {"call": "c1"})
     live.messages[-1]["content"] = [{"text": "corrected"}]
     live._session_manager.sync_agent(live)
-    other = stores.agent()
+    other = both.agent()
     assert other.state.get("resume") == {"call": "c1"}
     assert same(other.messages, live.messages)
 
 
-def test_sync_agent_saves_on_an_event_loop_too(stores: Stores) -> None:
-    stores.settings["hot_deadline"] = 10.0
+def test_sync_agent_saves_on_an_event_loop_too(both: Stores) -> None:
+    both.settings["hot_deadline"] = 10.0
 
     async def go() -> None:
-        live = stores.agent()
+        live = both.agent()
         await live.invoke_async("hello")
         live.state.set("resume", "c1")
         live._session_manager.sync_agent(live)
-        assert stores.agent().state.get("resume") == "c1"
+        assert both.agent().state.get("resume") == "c1"
 
     asyncio.run(go())
 
@@ -110,26 +110,26 @@ def test_an_orchestrator_that_was_not_initialized_is_refused_by_name(both: Store
 # What a constructor is given
 
 
-def test_seeds_that_repeat_an_object_or_an_id_all_come_back(stores: Stores) -> None:
+def test_seeds_that_repeat_an_object_or_an_id_all_come_back(both: Stores) -> None:
     question, answer = user("again"), assistant("yes")
     named = [user("named", tracking_id="n"), assistant("indeed", tracking_id="n")]
-    live = stores.agent(messages=[question, answer, question, answer, *named])
+    live = both.agent(messages=[question, answer, question, answer, *named])
     live("hello")
     expected = ["again", "yes", "again", "yes", "named", "indeed", "hello", "ok"]
     assert texts(live.messages) == expected
-    assert same(stores.agent().messages, live.messages)
+    assert same(both.agent().messages, live.messages)
     live._session_manager.close()
-    assert same(stores.agent().messages, live.messages)
-    assert texts(stores.manager().history()) == expected
+    assert same(both.agent().messages, live.messages)
+    assert texts(both.manager().history()) == expected
 
 
-def test_a_message_that_is_said_again_within_a_tick_of_the_clock_comes_back(stores: Stores) -> None:
-    live = stores.agent(clock=lambda: 1000.0)
+def test_a_message_that_is_said_again_within_a_tick_of_the_clock_comes_back(both: Stores) -> None:
+    live = both.agent(clock=lambda: 1000.0)
     prompt = [user("again")]
     live(prompt)
     live(prompt)
-    assert same(stores.agent(clock=lambda: 1000.0).messages, live.messages)
-    assert texts(stores.manager(clock=lambda: 1000.0).history()) == ["again", "ok"] * 2
+    assert same(both.agent(clock=lambda: 1000.0).messages, live.messages)
+    assert texts(both.manager(clock=lambda: 1000.0).history()) == ["again", "ok"] * 2
 
 
 # Metadata
@@ -192,11 +192,11 @@ def structured(stores: Stores, *replies: Any) -> Agent:
     return live
 
 
-def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_was(stores: Stores) -> None:
-    live = structured(stores, [tool_use("s", "slow", title="Blame")])
+def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_was(both: Stores) -> None:
+    live = structured(both, [tool_use("s", "slow", title="Blame")])
     with pytest.raises(SystemExit):
         live("look for Blame")
-    restored = stores.agent()
+    restored = both.agent()
     assert same(restored.messages[:4], live.messages[:4])
     assert texts(restored.messages[4:]) == ["toolUse"]
     restored("and now")
@@ -210,14 +210,14 @@ def ask(question: str, tool_context: Any) -> str:
     return str(tool_context.interrupt("question", reason=question))
 
 
-def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_waits(stores: Stores) -> None:
+def test_a_finished_structured_output_turn_is_not_cut_where_a_later_one_waits(both: Stores) -> None:
     script = [[tool_use("v", "Volume", title="Akira")], [tool_use("a", "ask", question="sure?")]]
-    live = stores.agent(ScriptedModel(script), tools=[ask])
+    live = both.agent(ScriptedModel(script), tools=[ask])
     live("which", structured_output_model=Volume)
     assert live("delete it").stop_reason == "interrupt"
-    assert same(stores.agent(tools=[ask]).messages, live.messages)
+    assert same(both.agent(tools=[ask]).messages, live.messages)
     live._session_manager.close()
-    assert same(stores.agent(tools=[ask]).messages, live.messages)
+    assert same(both.agent(tools=[ask]).messages, live.messages)
 
 
 # Checkpoints: Strands' integration tests of them, with a scripted model
@@ -335,30 +335,30 @@ def corrected(manager: TieredSessionManager, text: str) -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_result_in_the_log_is_corrected_with_the_live_agent_s(stores: Stores, flushed: bool) -> None:
-    live = forwarded(stores)
+def test_a_result_in_the_log_is_corrected_with_the_live_agent_s(both: Stores, flushed: bool) -> None:
+    live = forwarded(both)
     if flushed:
         live._session_manager.flush()
     corrected(live._session_manager, "yes, delete it")
     live.messages[2]["content"][0]["toolResult"]["content"] = [{"text": "yes, delete it"}]
     live("and on")
-    assert same(stores.agent().messages, live.messages)
-    assert same(list(stores.manager().history()), live.messages)
+    assert same(both.agent().messages, live.messages)
+    assert same(list(both.manager().history()), live.messages)
     live._session_manager.close()
-    assert same(stores.agent().messages, live.messages)
-    assert "Forwarded to client" not in str(list(stores.manager().history()))
+    assert same(both.agent().messages, live.messages)
+    assert "Forwarded to client" not in str(list(both.manager().history()))
 
 
-def test_a_result_in_the_log_is_corrected_by_another_process(stores: Stores) -> None:
-    forwarded(stores)._session_manager.close()
-    corrected(stores.manager(), "yes, delete it")
-    for found in (stores.agent().messages, list(stores.manager().history())):
+def test_a_result_in_the_log_is_corrected_by_another_process(both: Stores) -> None:
+    forwarded(both)._session_manager.close()
+    corrected(both.manager(), "yes, delete it")
+    for found in (both.agent().messages, list(both.manager().history())):
         assert "Forwarded to client" not in str(found)
         assert found[2]["content"][0]["toolResult"]["content"] == [{"text": "yes, delete it"}]
 
 
-def test_a_message_that_left_the_window_is_corrected_in_the_log(stores: Stores) -> None:
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+def test_a_message_that_left_the_window_is_corrected_in_the_log(both: Stores) -> None:
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
     for text in ("one", "two", "three"):
         live(text)
     live._session_manager.flush()
@@ -366,8 +366,8 @@ def test_a_message_that_left_the_window_is_corrected_in_the_log(stores: Stores) 
     listed = manager.session_repository.list_messages(manager.session_id, "default", limit=1)[0]
     listed.message["content"] = [{"text": "corrected"}]
     manager.session_repository.update_message(manager.session_id, "default", listed)
-    assert texts(stores.manager().history()) == ["corrected", "ok", "two", "ok", "three", "ok"]
-    assert same(stores.agent().messages, live.messages)
+    assert texts(both.manager().history()) == ["corrected", "ok", "two", "ok", "three", "ok"]
+    assert same(both.agent().messages, live.messages)
 
 
 def test_messages_are_listed_in_parts_and_of_this_session_alone(both: Stores) -> None:
@@ -404,14 +404,14 @@ def retrieved(live: Agent, reference: str) -> str:
 
 
 @pytest.mark.parametrize("turns", [0, 2])
-def test_what_the_context_manager_put_aside_is_found_after_a_restart(stores: Stores, turns: int) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("c1", "catalogue")], "read"]), tools=[catalogue], context_manager="auto")
+def test_what_the_context_manager_put_aside_is_found_after_a_restart(both: Stores, turns: int) -> None:
+    live = both.agent(ScriptedModel([[tool_use("c1", "catalogue")], "read"]), tools=[catalogue], context_manager="auto")
     live("read the catalogue")
     live("and now")
     assert "row 777:" not in str(live.messages)
     assert "row 777: volume 777" in retrieved(live, "c1_0")
     live._session_manager.flush()
-    restored = stores.agent(tools=[catalogue], context_manager="auto")
+    restored = both.agent(tools=[catalogue], context_manager="auto")
     for number in range(turns):
         restored(f"go on {number}")
     assert "row 777: volume 777" in retrieved(restored, "c1_0")
@@ -455,12 +455,12 @@ ORPHANS = {
 
 
 @pytest.mark.parametrize("messages", ORPHANS.values(), ids=ORPHANS)
-def test_results_of_calls_that_are_not_there_are_in_no_request(messages: list[Any], stores: Stores) -> None:
-    live = stores.agent()
+def test_results_of_calls_that_are_not_there_are_in_no_request(messages: list[Any], both: Stores) -> None:
+    live = both.agent()
     live("hello")
     live.messages[:] = copy.deepcopy(messages)  # as a manager or hook that trims without looking at pairs leaves it
     live._session_manager.flush()
-    restored = stores.agent()
+    restored = both.agent()
     assert same(restored.messages, live.messages)
     restored("and on")
     sent = restored.model.requests[-1].messages
@@ -469,4 +469,4 @@ def test_results_of_calls_that_are_not_there_are_in_no_request(messages: list[An
     fillers = ({"text": PLACEHOLDER}, {"text": "[conversation start]"})
     assert [block for message in sent[:-1] for block in message["content"] if block not in fillers] == expected
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
-    assert same(stores.agent().messages, restored.messages)
+    assert same(both.agent().messages, restored.messages)

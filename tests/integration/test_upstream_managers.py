@@ -80,21 +80,21 @@ def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
     return ScriptedModel(reply)
 
 
-def test_pins_in_the_middle_and_their_flags(stores: Stores) -> None:
-    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+def test_pins_in_the_middle_and_their_flags(both: Stores) -> None:
+    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
     for number in range(6):
         live(f"question {number}")
         if number == 1:
             pin_message(live.messages, 3)
             live._session_manager.flush()
-        check(stores, live, lambda: SlidingWindowConversationManager(window_size=4))
+        check(both, live, lambda: SlidingWindowConversationManager(window_size=4))
     assert "ok" in texts(live.messages)[:1]
     assert live.messages[0]["metadata"]["custom"]["pinned"] is True
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental.*")
 @pytest.mark.filterwarnings("ignore:.*context_manager.*")
-def test_truncation_by_strands_own_context_manager(stores: Stores) -> None:
+def test_truncation_by_strands_own_context_manager(both: Stores) -> None:
     @tool
     def catalogue() -> str:
         """Return a lot."""
@@ -105,15 +105,15 @@ def test_truncation_by_strands_own_context_manager(stores: Stores) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        live = stores.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
+        live = both.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
         live("all of them")
         live("again")
-        restored = stores.agent(context_manager="auto")
+        restored = both.agent(context_manager="auto")
     assert len(str(live.messages)) < 60_000 < len(str(list(live._session_manager.history())))
     assert same(restored.messages, live.messages)
 
 
-def test_results_put_aside_by_the_offloader(stores: Stores) -> None:
+def test_results_put_aside_by_the_offloader(both: Stores) -> None:
     @tool
     def catalogue() -> str:
         """Return a lot."""
@@ -122,8 +122,8 @@ def test_results_put_aside_by_the_offloader(stores: Stores) -> None:
     def reply(messages: Any) -> Any:
         return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
 
-    live = stores.agent(ScriptedModel(reply), tools=[catalogue], plugins=[ContextOffloader(storage=InMemoryStorage())])
+    live = both.agent(ScriptedModel(reply), tools=[catalogue], plugins=[ContextOffloader(storage=InMemoryStorage())])
     live("all of them")
     assert len(str(live.messages)) < 30_000
-    restored = stores.agent(tools=[catalogue])
+    restored = both.agent(tools=[catalogue])
     assert same(restored.messages, live.messages)
