@@ -152,9 +152,10 @@ async def stalled(agent: Agent, *turns: str) -> float:
 
 
 HISTORIES = ("importance", "summarize")
-_OF_EACH_SCRIPT = ("prose", "Japanese", "letters", "spaces", "points", "tags")
-_OF_RULES = (*_OF_EACH_SCRIPT, "。", "『", "digits", "addresses", "urls", "secrets")
-_SHORT = {"importance": _OF_RULES, "summarize": _OF_EACH_SCRIPT}
+_SHORT = {
+    "importance": ("prose", "Japanese", "letters", "spaces", "points", "tags"),
+    "summarize": ("prose", "Japanese", "spaces"),
+}
 """Kinds of texts of each history that the suite tries; all others are long."""
 
 SHAPES = ("", "fetch it", "answer at length")

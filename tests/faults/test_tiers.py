@@ -249,12 +249,12 @@ def test_a_restore_that_cannot_read_raises_and_is_never_empty(both: Both) -> Non
         talk.new_agent(alone)
 
 
-def test_two_hundred_managers_share_threads_and_connections(both: Both) -> None:
+def test_sixty_managers_share_threads_and_connections(both: Both) -> None:
     hot, durable = open_hot_store(both.hot_url), open_table(both.durable_url)
     assert isinstance(hot, RedisHotStore)
     before = talk.writer_threads()
     agents = []
-    for number in range(200):
+    for number in range(60):
         manager = TieredSessionManager(f"many{number}", hot=hot, durable=durable)
         agents.append(talk.new_agent(manager))
         agents[-1]("t0 text")

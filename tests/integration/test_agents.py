@@ -28,7 +28,6 @@ from strands_manga_memory import (
     TieredCompactionConversationManager,
     TieredSessionManager,
 )
-from strands_manga_memory.conversation import budget_plan
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.prompt import StableTexts
 from strands_manga_memory.state import coordinator_of
@@ -388,31 +387,6 @@ def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert one._tiers.writer is other._tiers.writer
     with pytest.raises(ValueError, match="no table has such a beginning"):
         TieredSessionManager("s", durable="file:///x")
-
-
-def test_the_history_is_a_share_of_the_models_window(memory: MangaMemory) -> None:
-    def budget(model: ScriptedModel, **asked: Any) -> int:
-        agent = memory.agent(model, user_id="u", session_id="s", callback_handler=None, **asked)
-        manager = agent.conversation_manager
-        assert isinstance(manager, ImportanceWeightedConversationManager)
-        return manager.max_tokens
-
-    small, large, unknown = ScriptedModel(), ScriptedModel(), ScriptedModel()
-    small.update_config(context_window_limit=8_000)
-    large.update_config(context_window_limit=1_000_000)
-    unknown.config["context_window_limit"] = None
-    assert [budget(small), budget(large), budget(unknown)] == [2_000, 16_384, 4_096]
-    assert budget(large, max_tokens=4_096) == 4_096
-    assert budget_plan(window=8_000).history == 2_000
-    assert budget_plan().history == 4_096
-    assert budget_plan(window=200_000).fits(200_000)
-    with pytest.raises(ValueError, match="window"):
-        budget_plan(window=0)
-    memory.close()
-    preset = MangaMemory.open(durable=memory.durable, defaults=MangaMemorySettings(max_tokens=4_096))
-    agent = preset.agent(large, user_id="u", session_id="t", callback_handler=None)
-    assert isinstance(agent.conversation_manager, ImportanceWeightedConversationManager)
-    assert agent.conversation_manager.max_tokens == 4_096
 
 
 def test_a_summary_is_due_well_below_the_models_window(memory: MangaMemory) -> None:

@@ -16,7 +16,7 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
-from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, StoreUnavailableError
+from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, SQLiteTable, StoreUnavailableError
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
@@ -252,34 +252,26 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
     assert texts(build(memory, forked[4]).messages) == said(1, 2, 3)
 
 
+def elsewhere(url: str) -> MangaMemory:
+    """Open the stores as another process does: with objects of its own."""
+    return MangaMemory.open(durable=SQLiteTable(url.removeprefix("sqlite:///")))
+
+
 @pytest.mark.parametrize("others", [0, 110])
 def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory, others: int) -> None:
     """Its next turn, before which it does not look, is added; then it goes on from the turns of others and the added one."""
-    writer = Writer(url)
-    for _ in range(3):
-        writer.send()
-        writer.wait()
-    memory.rewind(SCOPE, 2)
-    assert logged(memory) == said(1, 2)
-    agent = build(memory, conversation_manager=SlidingWindowConversationManager(window_size=4))
-    for _ in range(others):
-        agent("question 0")
-    for _ in range(2):
-        writer.send()
-        writer.wait()
-    writer.end()
+    with elsewhere(url) as there:
+        idle = talk(there, 1, 2, 3, 4)
+        memory.rewind(SCOPE, 2)
+        assert logged(memory) == said(1, 2)
+        agent = build(memory, conversation_manager=SlidingWindowConversationManager(window_size=4))
+        for _ in range(others):
+            agent("question 0")
+        for number in (5, 6):
+            idle(f"question {number}")
     turns = [1, 2, *[0] * others, 5, 6]
     assert logged(memory) == said(*turns)
     assert texts(build(memory).messages) == said(*turns[-4:])
-
-
-REWINDER = """
-import sys
-from strands_manga_memory import ConversationScope, MangaMemory
-
-with MangaMemory.open(durable=sys.argv[1]) as memory:
-    memory.rewind(ConversationScope("u1", "s1"), 1)
-"""
 
 
 def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(url: str, memory: MangaMemory) -> None:
@@ -290,7 +282,8 @@ def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(url: 
         """Wait for the other process."""
         session = agent._session_manager
         session.flush()  # type: ignore[union-attr]
-        subprocess.run([sys.executable, "-c", REWINDER, url], check=True, timeout=60)
+        with elsewhere(url) as other:
+            other.rewind(SCOPE, 1)
         session.flush()  # type: ignore[union-attr]
         return "done"
 
