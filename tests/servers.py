@@ -5,6 +5,7 @@ Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import json
 import os
@@ -620,6 +621,7 @@ def forked() -> Iterator[Fork]:
         pid = os.fork()
     fork = Fork(pid, writer)
     if fork.is_child:
+        faulthandler.dump_traceback_later(_READY_WITHIN - 10, exit=True, file=writer)  # a child that hangs answers where
         try:
             yield fork
         except BaseException as error:

@@ -91,7 +91,6 @@ print(time.time(), flush=True)
 @pytest.mark.parametrize(
     ("fault", "end"),
     [
-        ("kill", "memory.close()"),
         ("blackhole", "memory.close()"),
         ("kill", "memory.close(); agent('later'); agent._session_manager.flush()"),
     ],

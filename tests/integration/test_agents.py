@@ -27,6 +27,7 @@ from strands_manga_memory import (
     StoreUnavailableError,
     TieredCompactionConversationManager,
     TieredSessionManager,
+    VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.prompt import StableTexts
@@ -283,11 +284,20 @@ def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(memory: M
     memory.close()
 
 
-def test_stable_texts_serve_one_agent(tmp_path: Path) -> None:
-    texts = StableTexts(InstructionFiles([tmp_path]))
-    Agent(model=ScriptedModel(), plugins=[texts])
-    with pytest.raises(ValueError, match="give each agent its own"):
-        Agent(model=ScriptedModel(), plugins=[texts])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("conversation_manager", VerifiedSummarizingConversationManager),
+        ("plugins", lambda: [HistoryRecall()]),
+        ("plugins", lambda: [StableTexts(InstructionFiles())]),
+    ],
+    ids=["summaries", "recall", "instructions"],
+)
+def test_a_part_serves_one_agent(name: str, part: Callable[[], Any]) -> None:
+    given = {name: part()}
+    Agent(model=ScriptedModel(), **given)
+    with pytest.raises(ValueError, match=r"give each agent its own|already serves an agent"):
+        Agent(model=ScriptedModel(), **given)
 
 
 @pytest.mark.parametrize("in_one_call", [True, False])

@@ -237,23 +237,6 @@ def test_quotes_are_escaped_and_keep_to_their_budget() -> None:
     assert COUNTER.count({"role": "user", "content": [{"text": quoted(agent)}]}) <= 200
 
 
-def test_it_is_whole_again_after_a_restart(tmp_path: Path) -> None:
-    def start() -> Agent:
-        table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
-        table.create_if_missing()
-        session = TieredSessionManager("s1", durable=table)
-        return made(HistoryRecall(history=session.records), session_manager=session)
-
-    agent = start()
-    agent("hello")
-    agent(CAT)
-    talk(agent)
-    agent = start()
-    assert CAT not in json.dumps(agent.messages)
-    agent("What is the name of my cat?")
-    assert CAT in quoted(agent)
-
-
 def test_a_history_that_cannot_be_read_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     reads = []
 
@@ -497,13 +480,6 @@ def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
         HistoryRecall(**settings)
 
 
-def test_one_plugin_serves_one_agent() -> None:
-    recall = HistoryRecall()
-    made(recall)
-    with pytest.raises(ValueError, match="already serves an agent"):
-        made(recall)
-
-
 # --- The facade ---------------------------------------------------------------------------------------------------------------
 
 
@@ -558,14 +534,6 @@ def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path
     assert counts[:5] == [1, 0, 0, 0, 0], "a new conversation looks for a log that an earlier one left"
     recall, room = counts[-5:].count(1), counts[-5:].count(2)
     assert (recall, room) in ((5, 0), (4, 1)), "a turn that makes room reads the end of the log, too"
-    memory.close()
-
-
-def test_the_facade_leaves_it_out_unless_it_is_asked_for(tmp_path: Path) -> None:
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3")
-    arguments = memory.agent_kwargs(user_id="u1", session_id="s1")
-    assert "plugins" not in arguments
-    assert arguments["conversation_manager"].max_tokens == 4_096
     memory.close()
 
 

@@ -822,12 +822,6 @@ def test_what_is_no_policy_is_refused(name: str) -> None:
         Manager(**{name: {"tokens": 10}})
 
 
-def test_one_manager_serves_one_agent() -> None:
-    agent = made()
-    with pytest.raises(ValueError, match="already serves an agent"):
-        Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
-
-
 # --- A conversation of random events ----------------------------------------------------------------------------------------
 
 
