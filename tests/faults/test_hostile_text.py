@@ -73,12 +73,18 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
+SUITE = ("prose", "Japanese", "letters", "spaces", "points", "tags", "。", "『", "digits", "addresses", "urls", "secrets")
+"""Kinds of texts that the suite tries with every reader; all others are long."""
+
+
 @pytest.mark.parametrize("reader", READERS)
-def test_a_text_four_times_as_long_takes_no_more_than_its_share(reader: str) -> None:
+@pytest.mark.parametrize("in_suite", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_text_four_times_as_long_takes_no_more_than_its_share(reader: str, in_suite: bool) -> None:
     """What takes less than 50 ms is not told from its share."""
     read = READERS[reader]
+    pieces = [piece for kind, piece in TEXTS.items() if (kind in SUITE) is in_suite]
     slow = []
-    for piece in (*TEXTS.values(), *PIECES_OF.get(reader, ())):
+    for piece in (*pieces, *(PIECES_OF.get(reader, ()) if in_suite else ())):
         short, long = repeated(piece, SIZE // 16), repeated(piece, SIZE // 4)
         for _ in range(3):
             taken = _seconds(read, long)
