@@ -23,7 +23,6 @@ NAMES = [
     "turn",
     "contexts",
     "tokens",
-    "recall",
     "retention",
     "acts",
     "summaries",

@@ -1,32 +1,20 @@
-"""recall: cost of finding a message among 50,000 archived ones, and of archiving messages.
+"""Time of a recall question relative to its search, among 50,000 and among 2,000 archived messages.
 
-Times are CPU times of this thread, so that other work on the machine does not count.
+Part of the benchmark ``turn``. Times are CPU times of this thread, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-import tracemalloc
 from typing import Any
 
 from strands_manga_memory.conversation import ArchivedMessage, HistoryRecall
 from tests.benchmarks import progress, text
 from tests.benchmarks.sentences import prose
-from tests.lines import rows
 
-RATIOS = {"question_over_its_search": "<= 1.3", "question_over_its_search_at_2000": "<= 1.3"}
-BUDGETS = {
-    "adding_a_message_p95_ms": "< 1.0",
-    "query_p95_ms": "<= 5.0",
-    **RATIOS,
-    "long_answers_question_ms_at_2000": "<= 10.0",
-    "index_bytes_a_message": "< 1024",
-    "japanese_paraphrases_found_in_3": ">= 0.95",
-}
-
-_MESSAGES, _FEW, _SINGLY, _QUESTIONS = 50_000, 2_000, 500, 300
-_CHARACTERS, _LONG = 120, 2_500
+BUDGETS = {"question_over_its_search": "<= 1.3", "question_over_its_search_at_2000": "<= 1.3"}
+_MESSAGES, _FEW, _QUESTIONS, _CHARACTERS = 50_000, 2_000, 300, 120
 
 
 def _messages(count: int) -> list[ArchivedMessage]:
@@ -36,36 +24,7 @@ def _messages(count: int) -> list[ArchivedMessage]:
     ]
 
 
-def _p95(seconds: list[float]) -> float:
-    return statistics.quantiles(seconds, n=20)[-1] * 1_000
-
-
 def run() -> dict[str, float]:
-    """Index 50,000 messages, the last 500 one by one, and ask 300 questions."""
-    recall = HistoryRecall()
-    messages = _messages(_MESSAGES)
-    recall.archive.add(progress(messages[:-_SINGLY], "archiving"))
-    adding = []
-    for message in messages[-_SINGLY:]:
-        start = time.thread_time()
-        recall.archive.add([message])
-        adding.append(time.thread_time() - start)
-    searching, asking = _ask(recall, messages)
-    long = [_message(number, _LONG if number % 2 else _CHARACTERS) for number in range(_FEW)]
-    return {
-        "messages": _MESSAGES,
-        "adding_a_message_p95_ms": _p95(adding),
-        "query_p50_ms": statistics.median(searching) * 1_000,
-        "query_p95_ms": _p95(searching),
-        "question_over_its_search": _ratio(searching, asking),
-        "question_over_its_search_at_2000": _ratio_at_2000(),
-        "long_answers_question_ms_at_2000": statistics.median(_ask(_recall(long), long)[1]) * 1_000,
-        "index_bytes_a_message": _bytes(_messages(_MESSAGES // 10)),
-        "japanese_paraphrases_found_in_3": _paraphrases(),
-    }
-
-
-def ratios() -> dict[str, float]:
     """Return the time of a whole question, relative to its search."""
     messages = _messages(_MESSAGES)
     return {
@@ -106,24 +65,3 @@ def _ask(recall: Any, messages: list[ArchivedMessage]) -> tuple[list[float], lis
             ask(question)
             seconds.append(time.thread_time() - start)
     return searching, asking
-
-
-def _bytes(messages: list[ArchivedMessage]) -> float:
-    """Return the size of the index without the texts, in Python and in SQLite."""
-    recall: Any = HistoryRecall()
-    recall.archive.add(messages[:1])  # what is made once
-    tracemalloc.start()
-    recall.archive.add(messages)
-    taken = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    database = recall.archive._words._database
-    pages, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    return (taken + pages * size) / len(messages)
-
-
-def _paraphrases() -> float:
-    paraphrases = rows("paraphrases")
-    recall = HistoryRecall()
-    recall.archive.add(ArchivedMessage(str(at), "user", answer) for at, (_, answer) in enumerate(paraphrases))
-    found = sum(answer in [hit.message.text for hit in recall.archive.search(question, 3)] for question, answer in paraphrases)
-    return found / len(paraphrases)

@@ -43,7 +43,7 @@ BUDGETS = {
     "restored_over_bare_sqlite": "<= 5",
     "restored_over_bare_services": "<= 5",
     **footprint.BUDGETS,
-    **recall.RATIOS,
+    **recall.BUDGETS,
 }
 
 _CHARACTERS = 200
@@ -174,4 +174,4 @@ def run() -> dict[str, float]:
     for kind in ("file", "snapshot"):
         with tempfile.TemporaryDirectory() as folder:
             timed(f"strands_{kind}", partial(strands_side, kind, folder))
-    return {**rows, **footprint.run(bare_agent), **recall.ratios()}
+    return {**rows, **footprint.run(bare_agent), **recall.run()}
