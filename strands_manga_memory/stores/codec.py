@@ -35,7 +35,6 @@ _MOST_BITS = 63
 
 _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
-
 VERSION = 3
 """Version of the format of stored values. Values of other versions are rejected."""
 

@@ -376,7 +376,7 @@ class SQLTable:
             data = None if write.item is None else dump(normal(write.item))
             key = target_of(self.schema, write)
             planned[key] = PlannedWrite(key, write.when, data, write.is_check)
-        return [planned[key] for key in sorted(planned)]
+        return sorted(planned.values())  # by key, which is the first field and unique
 
     def _is_met(self, write: PlannedWrite, data: bytes | None) -> bool:
         """Return whether a stored record meets the condition of a planned write. ``data`` is None if there is no record."""

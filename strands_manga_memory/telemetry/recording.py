@@ -390,12 +390,9 @@ class ObservedStore:
 def observed_codec(codec: Codec) -> Codec:
     """Return a copy of a codec that records the durations of its conversions as telemetry."""
     observed = copy.copy(codec)
-    for name, labels in (("seal", _SEAL), ("unseal", _UNSEAL)):
-        setattr(observed, name, partial(_timed, labels, getattr(codec, name)))
+    for operation in ("seal", "unseal"):
+        setattr(observed, operation, partial(_timed, {"operation": operation}, getattr(codec, operation)))
     return observed
-
-
-_SEAL, _UNSEAL = {"operation": "seal"}, {"operation": "unseal"}
 
 
 def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
