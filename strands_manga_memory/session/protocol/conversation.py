@@ -550,11 +550,12 @@ class Conversation:
     def _take_in(self, found: Record | None) -> None:
         logged = {}
         if found is not None and self.durable is not None:
-            incarnation = max(found.incarnation, self.local.base.incarnation)
             with self.local.lock:
+                incarnation = max(found.incarnation, self.local.base.incarnation)
                 forgotten = forgotten_keys(found, self.local.base, self.local.own)
-            turns = self.durable.get_turns(incarnation, forgotten)
-            logged = {key: len(turn.messages) for key, turn in turns.items()}
+            if forgotten:
+                turns = self.durable.get_turns(incarnation, forgotten)
+                logged = {key: len(turn.messages) for key, turn in turns.items()}
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:

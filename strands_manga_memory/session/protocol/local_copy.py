@@ -372,7 +372,8 @@ class LocalCopy:
             before, joined = self.base, join(found, self.base, logged)
             if self._is_foreign_change(found, joined):
                 self._check_merge(self.states, found)
-            self.own = {key: turn for key, turn in self.own.items() if key not in logged or key == self._open}
+            for key in logged.keys() - {self._open}:
+                self.own.pop(key, None)
             self.base = joined
             self._drop_saved()
             if before.incarnation < self.base.incarnation:

@@ -154,8 +154,7 @@ def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
 
 def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
     """Parse a turn and its key from a JSON object."""
-    messages = tuple(dumped_part(message) for message in value["messages"])
-    times = tuple(float(at) for at in value["times"])
+    messages, times = tuple(map(dumped_part, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
         raise ValueError(f"it must have a time for each of {len(messages)} messages, got {len(times)}")
     redacted = {int(at): int(revision) for at, revision in value.get("redacted", {}).items()}
@@ -280,8 +279,11 @@ def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
     """Parse the number of messages of each turn from compact text. This is the inverse of ``lengths_text``."""
-    entries = [entry.partition(":") for entry in text.split()]
-    return {TurnKey.parse(key): int(length or _USUAL_LENGTH) for key, _, length in entries}
+    lengths = {}
+    for entry in text.split():
+        key, _, length = entry.partition(":")
+        lengths[TurnKey.parse(key)] = int(length or _USUAL_LENGTH)
+    return lengths
 
 
 # Windows
