@@ -6,7 +6,6 @@ Each stage runs only if the earlier stages did not free enough tokens.
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -498,7 +497,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             stats = self._stats.stages[stage.name]
             stats.runs += 1
             changed = stage.apply(compaction)
-            if changed is not None and all(map(operator.is_, agent.messages, history)):
+            if changed is not None and same_objects(agent.messages[: len(history)], history):
                 agent.messages[: len(history)] = changed
                 stays = {id(message) for message in changed}
                 self._history.report_evicted([message for message in history if id(message) not in stays])

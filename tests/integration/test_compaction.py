@@ -183,6 +183,21 @@ def test_stages_can_be_listed_in_any_order_and_be_ones_own() -> None:
     assert agent.conversation_manager.stats().stages["mine"].enough == 1
 
 
+def test_messages_that_were_removed_meanwhile_do_not_return() -> None:
+    class Late:
+        name = "late"
+
+        def apply(self, compaction: Any) -> Any:
+            del compaction.agent.messages[-2:]  # as a redaction in another thread does
+            return compaction.messages[2:]
+
+    messages = chat(60)
+    agent = made([Late()], messages=messages)
+    removed = [message["content"] for message in messages[-2:]]
+    agent.conversation_manager.apply_management(agent)
+    assert [message["content"] for message in agent.messages if message["content"] in removed] == []
+
+
 class Failing:
     """A stage that raises, or replaces messages without making the history smaller."""
 
