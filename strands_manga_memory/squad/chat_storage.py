@@ -20,6 +20,7 @@ from strands_manga_memory.messages import is_turn_start, text_of
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import HANDOFF_TAG
+from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +199,8 @@ class SessionChatStorage(ChatStorage):
     @property
     def _has_logs(self) -> bool:
         """Whether the durable store is available. It has the message logs, and the list of each session's agents."""
-        return bool(self._memory.stats()["durable"] == "up")
+        hot = self._memory.hot
+        return shared_writer(hot if hot.survives_process else None, self._memory.durable).durable_health.is_up
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
         agents = set(self._limits)  # the durable tier lists new agents only after a flush

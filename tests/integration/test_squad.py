@@ -666,6 +666,15 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
     assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
 
 
+async def test_a_chat_is_read_without_statistics_of_all_sessions(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with thousands of open sessions would otherwise count the turns and tokens of all of them for each chat."""
+    monkeypatch.setattr(MangaMemory, "stats", lambda self: pytest.fail("statistics of the process"))
+    storage = SessionChatStorage(memory)
+    await storage.save_chat_messages("u", "s", "lex", [said("user", "q"), said("assistant", "a")])
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("user", "q"), ("assistant", "a")]
+    assert len(await storage.fetch_all_chats("u", "s")) == 2
+
+
 async def test_history_sizes(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory, max_messages=6)
     for number in range(5):

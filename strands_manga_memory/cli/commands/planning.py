@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -131,9 +132,8 @@ def ttl_advice(
     if synthetic is not None:
         gaps = synthetic_gaps(synthetic)
     else:
-        table = open_table(settings_of(durable_url=durable).durable_url)
-        gaps = stored_gaps(table, since=time.time() - days * 86_400)
-        table.close()
+        with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:
+            gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
         messages.print(
             "no gaps were recorded yet: sessions record them while they are used; --synthetic 100000 shows an example"
