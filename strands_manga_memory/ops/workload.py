@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 DAYS_A_MONTH = 30.0
@@ -13,6 +13,7 @@ _ITEM_BYTES = 300  # bytes of a turn's item in addition to the turn: keys and re
 _UNIT_BYTES = 1_024  # bytes of a write unit
 _WAITING_TURNS = 5  # turns that wait for a flush, or for the save that records the flush
 _SECONDS_A_DAY = 86_400.0
+_LIMITS = {"cache_hit_rate": (0.0, 1.0), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +69,16 @@ class Workload:
     keeps_agents: bool = True
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "models":
-                if not value or any(share < 0 for share in value.values()) or not math.isclose(sum(value.values()), 1.0):
-                    raise ValueError(f"models must be shares of 0 to 1 with a sum of 1, got {dict(value)!r:.80}")
-                continue
-            if (each.name == "earlier_sessions" and value is None) or (each.name == "keeps_agents" and isinstance(value, bool)):
-                continue
-            low, high = {"cache_hit_rate": (0.0, 1.0), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}.get(
-                each.name, (0.0, 1e13)
-            )
+        shares = self.models.values()
+        if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1.0):
+            raise ValueError(f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}")
+        numbers = {name: value for name, value in vars(self).items() if name not in ("models", "keeps_agents")}
+        if self.earlier_sessions is None:
+            del numbers["earlier_sessions"]
+        for name, value in numbers.items():
+            low, high = _LIMITS.get(name, (0.0, 1e13))
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise ValueError(f"{each.name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
+                raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
 
     @property
     def sessions_per_day(self) -> float:
