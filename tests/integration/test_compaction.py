@@ -93,14 +93,6 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
     assert "There is no message" in nothing["content"][0]["text"]
 
 
-def test_cut_results_are_read_from_the_log_after_a_restart() -> None:
-    log = tool_turn(1, 30_000)
-    agent = made(log=lambda: log)
-    name = log[2]["tracking_id"][:8]
-    page = agent.tool.read_cut_message(name=name, offset=29_000, record_direct_tool_call=False)
-    assert "end1" in page["content"][0]["text"]
-
-
 def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
     low = [message for number in range(40) for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))]
     important = [user("I prefer horror manga. " * 10), assistant("Noted, you like horror manga. " * 10)]

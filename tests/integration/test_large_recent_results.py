@@ -81,25 +81,6 @@ def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
     assert len(json.loads(read)["titles"]) == 1_500
 
 
-def test_parallel_results_share_the_cap() -> None:
-    """The results of one message have 10,000 characters together, the smallest of them unchanged."""
-    replies = [[*_call(1), *_call(2), {"toolUse": {"toolUseId": "small", "name": "small", "input": {}}}], "done"]
-
-    @tool
-    def small() -> str:
-        """Return little."""
-        return "small result " * 20
-
-    agent = _agent(0, messages=[])
-    agent.tool_registry.register_tool(small)
-    agent.model = ScriptedModel(replies, usage=lambda _: 0)
-    agent("Compare 1 and 2")
-    texts = [result["content"][0]["text"] for result in _results(agent.messages)]
-    assert sum(map(len, texts)) <= 10_000
-    assert texts[2] == "small result " * 20
-    assert len(agent.model.requests) == 2
-
-
 def test_compaction_goes_on_after_runs_that_find_nothing_to_do() -> None:
     """A history whose recent messages cannot be made smaller does not stop the compaction of later ones."""
     pasted = "I read this review today. " * 2_400
