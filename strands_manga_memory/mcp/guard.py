@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypedDict, cast
 
-from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
@@ -224,14 +224,13 @@ class ArgumentSchema:
         if self._validator is None:
             return None
         try:
-            found: ValidationError | None = next(self._validator.iter_errors(arguments), None)
-            if found is None:
-                return None
-            found = best_match(self._validator.iter_errors(arguments)) or found
+            found = best_match(self._validator.iter_errors(arguments))
         except Exception as error:  # noqa: BLE001 - a foreign schema may raise anything; the server checks the arguments
             logger.debug(
                 "tool=<%s>, error=<%s> | the input schema cannot be used, arguments are not checked", self._name, error
             )
+            return None
+        if found is None:
             return None
         place = "/".join(str(part) for part in found.absolute_path)
         return f"{place}: {found.message[:300]}" if place else found.message[:300]
