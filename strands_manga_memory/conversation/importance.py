@@ -363,7 +363,7 @@ class FeatureCache:
             size += 0 if _key(message) in self._tokens else size_of(message)
         return size
 
-    def __call__(
+    def measure(
         self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None
     ) -> MessageFeatures:
         """Return the tokens, importance score, dialogue act and other features of a message, from the cache if possible.
@@ -376,13 +376,13 @@ class FeatureCache:
         key = _key(message)
         features = self._features.get(key)
         if features is None:
-            features = self._features[key] = self._measure(message, history, before)
+            features = self._features[key] = self._new_features(message, history, before)
         return features
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def of(self, messages: Sequence[Message]) -> list[MessageFeatures]:
+    def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of each message in a history, such as tokens, importance score and dialogue act, in order.
 
         All messages are scored again if the scorer has a new ``revision``. Instructions that the user has revoked get the
@@ -393,7 +393,7 @@ class FeatureCache:
         revokes = False
         for message in messages:
             before = (messages[len(found) - 1], found[-1]) if found else None
-            features = self(message, messages, before)
+            features = self.measure(message, messages, before)
             if revision != self._revision:
                 features.score = self._score(message, features.act, messages)
             found.append(features)
@@ -413,7 +413,7 @@ class FeatureCache:
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
 
-    def _measure(
+    def _new_features(
         self, message: Message, history: Sequence[Message], before: tuple[Message, MessageFeatures] | None
     ) -> MessageFeatures:
         """Measure a message: its tokens, score, dialogue act, and other properties.

@@ -262,7 +262,7 @@ class Trimmer:
         """
         if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
-        measured = self.features.of(messages)
+        measured = self.features.measure_all(messages)
         limits = {"turns": self.limits.max_turns, "service": self.features.vocabulary.service, **changes}
         budget = SelectionBudget(tokens, **limits)
         return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
@@ -370,7 +370,7 @@ class Trimmer:
         for at in reversed(range(len(messages))):
             message = messages[at]
             if at in outcomes:
-                own, id_, role = self.features(message), message.get("tracking_id"), message["role"]
+                own, id_, role = self.features.measure(message), message.get("tracking_id"), message["role"]
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
                 signals = signals_of(own, service=service, age=age)
                 described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
@@ -379,7 +379,7 @@ class Trimmer:
 
     def score(self, message: Message) -> float:
         """Return the importance of a message, from 0 to 1."""
-        return self.features(message, self.messages).score
+        return self.features.measure(message, self.messages).score
 
     def band(self, message: Message) -> Band:
         """Return the importance level of a message."""

@@ -73,7 +73,7 @@ def _acts_of_dialogues(name: str) -> Iterator[Row]:
 
     for stream in data.load(name):
         labels = labels_of(stream)
-        notes = FeatureCache(EstimateCounter(), RuleScorer()).of(stream["messages"])
+        notes = FeatureCache(EstimateCounter(), RuleScorer()).measure_all(stream["messages"])
         for at, (message, note) in enumerate(zip(stream["messages"], notes, strict=True)):
             if is_turn_start(message):
                 yield note.act, labels.get(at, frozenset())

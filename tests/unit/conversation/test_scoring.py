@@ -76,7 +76,7 @@ def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(v
     scorer = Fixed(value)
     notes = FeatureCache(EstimateCounter(), scorer)
     message = user()
-    assert notes(message).score == notes(message).score == score
+    assert notes.measure(message).score == notes.measure(message).score == score
     assert scorer.asked == [message]
 
 
@@ -87,4 +87,4 @@ def test_a_scorer_may_look_at_the_history() -> None:
 
     history = [user(), assistant()]
     notes = FeatureCache(EstimateCounter(), Recency())
-    assert [notes(message, history).score for message in history] == [0.5, 1.0]
+    assert [notes.measure(message, history).score for message in history] == [0.5, 1.0]

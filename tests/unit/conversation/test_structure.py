@@ -16,7 +16,7 @@ from tests.unit.conversation.messages import assistant, user
 
 
 def read(*messages: Any) -> list[MessageFeatures]:
-    return FeatureCache(EstimateCounter(), RuleScorer()).of(messages)
+    return FeatureCache(EstimateCounter(), RuleScorer()).measure_all(messages)
 
 
 @pytest.mark.parametrize(("before", "text", "act"), rows("acts_in_context"))
