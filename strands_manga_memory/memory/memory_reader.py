@@ -112,10 +112,11 @@ class MemoryReader:
         """Return the memories that this process has read at session start or added since, with personal data decrypted."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
-    def search(self, query: str, limit: int | None) -> list[Hit]:
+    def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are first removed from the query.
+        Texts that this package adds to requests are first removed from the query. The memories that this process has read are
+        searched. If none of them answers the query, up to 64 older memories with words of the query are read and searched, too.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:

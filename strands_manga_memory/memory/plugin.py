@@ -363,7 +363,7 @@ class UserContext(Plugin):
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories that this process has read at session start or added since."""
-        return self._store.known_records()
+        return self._store.reader.known_records()
 
     def _refreshed(self) -> None:
         try:
@@ -372,7 +372,7 @@ class UserContext(Plugin):
             logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
 
     def _memories_changed(self, *, is_removal: bool) -> None:
-        self._store.drop_snapshot()
+        self._store.reader.drop_snapshot()
         if is_removal:
             self._found_in_turn = ("", [])
 

@@ -17,7 +17,7 @@ from strands_manga_memory.language.preferences import slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader
-from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, checked_type, entries_of
+from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preference_log import (
@@ -136,7 +136,7 @@ class UserMemoryStore(MemoryStore):
             publish=None if cached is None else cached.publish,
             importance=self._retention[MemoryType.PREFERENCE].importance,
         )
-        self._reader = MemoryReader(
+        self.reader = MemoryReader(
             self.partition,
             cached=cached,
             profiles=ProfileReader.of(profile),
@@ -158,7 +158,7 @@ class UserMemoryStore(MemoryStore):
             KeyMissingError: The memories are encrypted, and their key is missing or destroyed.
         """
         try:
-            await asyncio.to_thread(self._reader.start)
+            await asyncio.to_thread(self.reader.start)
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -169,7 +169,7 @@ class UserMemoryStore(MemoryStore):
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         """Return the memories most similar to ``query``, each as one line without markup, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
-        return entries_of(await asyncio.to_thread(self.found, query, limit=limit))
+        return entries_of(await asyncio.to_thread(self.reader.search, query, limit))
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store a memory from an extractor or a model, and return its ``memory_id``. Adding the same content renews its expiry.
@@ -333,11 +333,11 @@ class UserMemoryStore(MemoryStore):
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)
-        return self._reader.recall(type_, wanted, limit=limit, query=query)
+        return self.reader.recall(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return the memory with this id, or None if it is missing or expired. The access count needs a second request."""
-        return self._reader.get(memory_id)
+        return self.reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and all memories derived from it. Return whether the memory existed.
@@ -362,7 +362,7 @@ class UserMemoryStore(MemoryStore):
             return there
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
-        self._reader.update_snapshot(memory_id, None)
+        self.reader.update_snapshot(memory_id, None)
         if self._outbox is not None:
             self._outbox.drop(self.owner, removal)
         return True
@@ -389,7 +389,7 @@ class UserMemoryStore(MemoryStore):
             self.preference_log.apply_later(change)
             raise
         for id_, record in changed.items():
-            self._reader.update_snapshot(id_, record)
+            self.reader.update_snapshot(id_, record)
         summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
         made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
         for id_ in made:
@@ -399,16 +399,12 @@ class UserMemoryStore(MemoryStore):
             self._note_removal()
         return len(changed) + len(made)
 
-    def drop_snapshot(self) -> None:
-        """Discard the memories in this process after another process changed the table. The next use reads them again."""
-        self._reader.drop_snapshot()
-
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
 
         A session summary that no longer exists is ``"expired"``.
         """
-        return self._reader.sources(memory_id)
+        return self.reader.sources(memory_id)
 
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
@@ -426,19 +422,7 @@ class UserMemoryStore(MemoryStore):
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
         """Return a text about the user in two parts: preferences for the system prompt, and history for the messages."""
-        return self._reader.context(positive("max_tokens", max_tokens))
-
-    def found(self, query: str, *, limit: int | None = 5) -> list[Hit]:
-        """Return the memories most similar to ``query``, including passages of messages that were stored as memories.
-
-        The memories that this process has read are searched. If none of them answers the query, up to 64 older memories with
-        words of the query are read from the table and searched, too.
-        """
-        return self._reader.search(query, limit)
-
-    def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that this process has read or added."""
-        return self._reader.known_records()
+        return self.reader.context(positive("max_tokens", max_tokens))
 
     # Inside
 
@@ -485,11 +469,11 @@ class UserMemoryStore(MemoryStore):
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
             questions = self.partition.store_questions(record, self._retention[MemoryType.QUESTION])
-            self._reader.update_snapshot(question_id(id_), questions)
+            self.reader.update_snapshot(question_id(id_), questions)
         self.preference_log.renew()
         if record.type == MemoryType.SUMMARY and record.version > 1:
             # After the log, whose change stops a list that is being made.
-            self._reader.older.delete_list()
+            self.reader.older.delete_list()
         return self._noted(record)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
@@ -509,11 +493,11 @@ class UserMemoryStore(MemoryStore):
                 gone += self._rollups_of(memory_id, type_)
             self.partition.delete_many(gone[1:])
         for id_ in gone:
-            self._reader.update_snapshot(id_, None)
+            self.reader.update_snapshot(id_, None)
 
     def _note_removal(self) -> None:
         self.preference_log.renew(is_removal=True)
-        self._reader.older.delete_list()  # after the log, whose change stops the storing of a list that is being made
+        self.reader.older.delete_list()  # after the log, whose change stops the storing of a list that is being made
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
@@ -523,7 +507,7 @@ class UserMemoryStore(MemoryStore):
         return [id_ for id_, record in rollups.items() if memory_id in record.covers]
 
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
-        self._reader.update_snapshot(record.memory_id, record)
+        self.reader.update_snapshot(record.memory_id, record)
         return self._cleaning.opened(record)
 
 

@@ -196,7 +196,7 @@ def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, memori
     items = [fact | {"memory_id": f"fact#~{number:032x}", "content": text(80)} for number in range(1, memories)]
     store.partition.note_latest(*(item["memory_id"] for item in [fact, *items[:63]]))
     table.batch_write(puts=items)
-    store.found("Any lighthouses?")
+    store.reader.search("Any lighthouses?")
     assert shared_writer(None, table).drain(30)
     counts = Counter[str]()
     found: dict[str, tuple[int, float]] = {}

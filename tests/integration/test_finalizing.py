@@ -118,7 +118,7 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert estimate_tokens(summary.content) <= 60
     [preference] = world.store().recall(type="preference")
     assert (preference.metadata["preference_key"], preference.metadata["value"]) == ("genre", "horror")
-    assert world.store().found("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
+    assert world.store().reader.search("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
     assert world.sweeper().run_once() == 0
     assert len(world.summaries()) == 1
 
@@ -478,10 +478,10 @@ def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tables: tuple[Table, Ta
     world.clock.advance(40 * DAY)
     assert len(world.roll_up()) == 2
     store = world.store()
-    assert store.known_records()
+    assert store.reader.known_records()
     assert store.forget(summary.memory_id)
     assert "Uzumaki" not in repr(list(world.memories.query("u1")))
-    assert store.found("uzumaki") == []
+    assert store.reader.search("uzumaki") == []
 
 
 def test_a_recalled_turn_is_followed_by_its_correction(world: World) -> None:

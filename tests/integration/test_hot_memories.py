@@ -155,4 +155,4 @@ def test_without_the_hot_tier_the_table_is_read(hot: RedisHotStore, table: Reads
     down.down = True
     store = UserMemoryStore(table, user_id="u1", hot=down)  # type: ignore[arg-type]
     store.remember("The parcel is at the locker GX6.")
-    assert [hit.content for hit in store.found("the parcel")] == ["The parcel is at the locker GX6."]
+    assert [hit.content for hit in store.reader.search("the parcel")] == ["The parcel is at the locker GX6."]

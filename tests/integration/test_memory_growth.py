@@ -138,16 +138,16 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
     put_old(store, "Collects lighthouse postcards.")
     counted: Any = CountingTable(tables[1])
     store = UserMemoryStore(counted, user_id="u1")
-    assert store.found("uzumaki")
+    assert store.reader.search("uzumaki")
     assert counted.requests["query"] == 4
     assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
     assert counted.requests["query"] == 6, "the list of words, and all memories"
-    assert store.found("Any trains?") == []
+    assert store.reader.search("Any trains?") == []
     assert counted.requests["query"] == 6
     counted.read_bytes = 0
     store = UserMemoryStore(counted, user_id="u1")
     assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
-    assert store.found("Any trains?") == []
+    assert store.reader.search("Any trains?") == []
     assert counted.requests["query"] == 11, "a start, recent memories, and the list"
     assert counted.read_bytes <= 150_000
 
@@ -162,7 +162,7 @@ def put_old(store: UserMemoryStore, content: str, **fields: Any) -> MemoryRecord
 
 
 def contents(store: UserMemoryStore, query: str) -> list[str]:
-    return [hit.content for hit in store.found(query)]
+    return [hit.content for hit in store.reader.search(query)]
 
 
 def word_lists(table: Table) -> list[str]:
@@ -219,7 +219,7 @@ def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(tables: 
                 store.forget(old.memory_id)
             return iter(items)
 
-    UserMemoryStore(RacingTable(tables[1]), user_id="u1").found("Any postcards?")  # type: ignore[arg-type]
+    UserMemoryStore(RacingTable(tables[1]), user_id="u1").reader.search("Any postcards?")  # type: ignore[arg-type]
     assert not word_lists(tables[1])
 
 
@@ -240,15 +240,15 @@ def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Tabl
     monkeypatch.setattr(memory_search, "_MOST_BYTES", 8_000)
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 150)
-    store.found("Any postcards?")
+    store.reader.search("Any postcards?")
     assert len(parts := word_lists(tables[1])) > 1
     monkeypatch.setattr(memory_search, "_MOST_BYTES", 350_000)
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
-    UserMemoryStore(tables[1], user_id="u1").found("Any postcards?")
+    UserMemoryStore(tables[1], user_id="u1").reader.search("Any postcards?")
     assert word_lists(tables[1]) == parts
     counted: Any = CountingTable(tables[1])
-    UserMemoryStore(counted, user_id="u1").found("Any postcards?")
+    UserMemoryStore(counted, user_id="u1").reader.search("Any postcards?")
     assert counted.requests["transact"] == 0, "the stored list is read, and not made again"
 
 
@@ -294,7 +294,7 @@ def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(
     store.remember("The parcel of Berserk is at the locker GX1.")
     for number in range(66):
         store.remember(f"Parcel {number} has arrived.")
-    found = UserMemoryStore(tables[1], user_id="u1").found("Where is the parcel of Berserk?")
+    found = UserMemoryStore(tables[1], user_id="u1").reader.search("Where is the parcel of Berserk?")
     assert found[0].content == "The parcel of Berserk is at the locker GX1."
 
 
@@ -307,7 +307,8 @@ def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> No
     counted: Any = CountingTable(tables[1])
     recent = UserMemoryStore(counted, user_id="u1")
     for number in (3, *range(70, 80)):
-        assert f"Shelf {number} holds the title {number}-{number}." in {hit.content for hit in recent.found(f"shelf {number}")}
+        found = {hit.content for hit in recent.reader.search(f"shelf {number}")}
+        assert f"Shelf {number} holds the title {number}-{number}." in found
     assert counted.requests["query"] == 4, "no query of all memories"
 
 
@@ -330,7 +331,7 @@ def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table])
     fact = store.remember("Collects lighthouse postcards.")
     for number in range(90):
         store.record_feedback(f"The postcards of volume {number} are too small.")
-    found = UserMemoryStore(tables[1], user_id="u1").found("lighthouse postcards")
+    found = UserMemoryStore(tables[1], user_id="u1").reader.search("lighthouse postcards")
     assert found[0].record.memory_id == fact.memory_id
 
 
@@ -350,7 +351,7 @@ def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(table
             return items
 
     racing = UserMemoryStore(RacingTable(tables[1]), user_id="u1")  # type: ignore[arg-type]
-    assert [hit.record.memory_id for hit in racing.found("maps")] == [kept.memory_id]
+    assert [hit.record.memory_id for hit in racing.reader.search("maps")] == [kept.memory_id]
 
 
 def test_open_questions_of_a_week_are_shown_after_many_sessions(tables: tuple[Table, Table]) -> None:

@@ -64,7 +64,7 @@ def test_search_after_a_recall_finds_an_old_preference(memories: Memories) -> No
     for _ in range(2):
         store = memories.store()
         store.recall(query="something else", limit=2)
-        assert [record.content for record in store.found("topic03 value03", limit=1)] == ["topic03: value03"]
+        assert [record.content for record in store.reader.search("topic03 value03", limit=1)] == ["topic03: value03"]
 
 
 def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> None:
@@ -81,9 +81,9 @@ def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> N
 def test_facts_are_found_without_the_list_of_the_latest(memories: Memories, damage: dict[str, Any]) -> None:
     memories.remember(*(f"volume {number} of Uzumaki" for number in range(3)))
     memories.table.put({**(memories.table.get("u1", "~by_age") or {}), **damage})
-    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().found("Uzumaki")) == 3
+    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().reader.search("Uzumaki")) == 3
     memories.remember("volume 4 of Uzumaki")
-    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().found("Uzumaki")) == 4
+    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().reader.search("Uzumaki")) == 4
     assert len(memories.store().recall(type="fact", query="Uzumaki")) == 4
 
 

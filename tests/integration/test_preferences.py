@@ -563,7 +563,7 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     there = UserMemoryStore(table, user_id="u1", hot=InMemoryHotStore())
     medication = here.prefer("medication", "insulin")
     live = cache(hot, log=here.preference_log, reads_revision=True)
-    live.load(lambda: here.agent_context(600), changed=lambda **_: here.drop_snapshot())
+    live.load(lambda: here.agent_context(600), changed=lambda **_: here.reader.drop_snapshot())
     assert "insulin" in repr((live.context, live.overrides))
     there.forget(medication.memory_id)
     if is_set:

@@ -243,7 +243,7 @@ def test_an_embedding_function_replaces_words(quick: SQLiteTable) -> None:
     store = UserMemoryStore(quick, user_id="u1", embed=embed)
     store.remember("Has a dog")
     store.remember("Has a bicycle")
-    assert [hit.content for hit in store.found("puppy")] == ["Has a dog"]
+    assert [hit.content for hit in store.reader.search("puppy")] == ["Has a dog"]
 
 
 # Hostile content, personal data, isolation, damage
