@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     BLOCKS,
     KINDS,
+    CountingTable,
     Stores,
     agent,
     assistant,
@@ -99,6 +102,33 @@ def test_hand_edits_inside_a_turn(stores: Stores) -> None:
     for number in range(9):
         live(f"question {number}")
         check_restored(stores, live)
+
+
+def test_an_edit_while_a_part_of_the_turn_is_being_saved(request: pytest.FixtureRequest) -> None:
+    """The edited message keeps its place in the turn."""
+    is_saving, is_edited = threading.Event(), threading.Event()
+    stores = open_stores("sqlite", request)
+    assert stores.durable is not None
+
+    def held(name: str, _: Any) -> None:
+        if name == "put":
+            is_saving.set()
+            assert is_edited.wait(20)
+
+    stores.durable = CountingTable(stores.durable, held)
+    model = ScriptedModel([[tool_use("u1", "find", title="x")], [tool_use("u2", "find", title="y")], "found both"])
+    live = stores.agent(model, tools=[find], durable_deadline=0.01)
+
+    async def shorten(event: BeforeModelCallEvent) -> None:
+        if len(event.agent.messages) == 5:
+            assert await asyncio.to_thread(is_saving.wait, 20)
+            event.agent.messages[2]["content"][0]["toolResult"]["content"] = [{"text": "cut"}]
+
+    live.hooks.add_callback(BeforeModelCallEvent, shorten)
+    live("question")
+    is_edited.set()
+    live._session_manager.flush()
+    check_restored(stores, live)
 
 
 def test_edits_by_a_later_hook_of_the_same_message(both: Stores) -> None:

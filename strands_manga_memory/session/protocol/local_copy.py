@@ -575,7 +575,7 @@ class LocalCopy:
         common = [slot for slot in base.window if slot in present]
         if not self.is_overruled and incarnation == base.incarnation and common == list(ancestor):
             known = {slot[:2] for slot in ancestor if slot.key is not None}
-            kept = [slot for slot in self.window if slot.key not in self.own or slot in present]
+            kept = [slot for slot in self.window if slot.key not in self.own or slot[:2] in known]
             window = insert_slots(kept, [*grown_slots(kept, base.window, known), *mine])
         else:
             window = insert_slots(base.window, mine)
