@@ -19,6 +19,7 @@ from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_snapshot import (
     META,
+    ORCHESTRATOR,
     STATE,
     UNREADABLE_TEXT,
     entries_of,
@@ -547,10 +548,12 @@ def _state_of(health: TierHealth | None) -> tuple[str, str, int]:
     return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
 
 
-def _check_merge(states: Mapping[str, Any], found: Record, *, is_strict: bool) -> None:
+def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool, *, is_strict: bool) -> None:  # noqa: FBT001
     if is_strict:
         raise ConflictError("someone else saved the conversation meanwhile; try again")
-    if is_interrupted(states) or is_interrupted({name: entry.value for name, entry in found.states.items()}):
+    found_states = {name: entry.value for name, entry in found.states.items()}
+    has_work = has_turns or ORCHESTRATOR in states  # other states are merged one by one
+    if has_work and (is_interrupted(states) or is_interrupted(found_states)):
         raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
     note(MERGE, counts={"merges": 1})
 

@@ -388,7 +388,7 @@ def connect(
     tiers: Tiers,
     *,
     ids: Mapping[str, Any],
-    check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
+    check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
 ) -> Conversation:
     """Return an object that reads and writes a conversation in the given stores. Nothing is read yet.
 
@@ -398,8 +398,8 @@ def connect(
         ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator). A new conversation
             needs all of them.
         check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets this
-            process's state values, keyed by name, and the other writer's record of the conversation. An error prevents the
-            merge.
+            process's state values, keyed by name, the other writer's record of the conversation, and whether this process has
+            unsaved turns. An error prevents the merge.
     """
 
     def hot_seconds(record: Record) -> float:

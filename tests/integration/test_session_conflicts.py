@@ -218,6 +218,23 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     assert texts(stores.manager().history()) == ["hello", "ok", "buy", "toolUse", "toolResult", "thanks"]
 
 
+def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: Stores) -> None:
+    buyer = device(stores, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay])
+    result = buyer("buy")
+    idle = device(stores, tools=[pay])
+    for one in (buyer, idle):
+        one.state.set("page", 2)
+    resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
+    resumed([{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}])
+    for one in (buyer, idle, resumed):
+        one._session_manager.close()
+    assert texts(stores.manager().history()) == ["buy", "toolUse", "toolResult", "thanks"]
+    restored = device(stores, tools=[pay])
+    assert texts(restored.messages) == ["buy", "toolUse", "toolResult", "thanks"]
+    assert restored.state.get("page") == 2
+    assert not restored._interrupt_state.activated
+
+
 def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_merge_either(both: Stores) -> None:
     goes_on, is_held = threading.Event(), threading.Event()
     there = both.elsewhere()

@@ -65,7 +65,7 @@ class Conversation:
         session_seconds: float = 86_400.0,
         flush_every: int = 5,
         ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
+        check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
     ) -> None:
         self.hot, self.durable = hot, durable
         self._clock, self.hot_seconds, self._flush_every = clock, ttl, flush_every

@@ -45,7 +45,7 @@ class LocalCopy:
         hash_is_log: Whether the hot tier keeps the log of all turns, because there is no durable tier.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator). They are stored with the first change.
         check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets this
-            process's state values, keyed by name, and the other writer's record. An error prevents the merge.
+            process's state values by name, the other writer's record, and whether unsaved turns exist. It may raise an error.
 
     Attributes:
         base: State of the conversation, merged from all records that this process has read and written.
@@ -71,7 +71,7 @@ class LocalCopy:
         clock: Callable[[], float],
         hash_is_log: bool = False,
         ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Mapping[str, Any], Record], None] = lambda states, found: None,
+        check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
     ) -> None:
         self._clock, self.hash_is_log, self._ids, self._check_merge = clock, hash_is_log, dict(ids or {}), check_merge
         self.lock = new_lock()
@@ -371,7 +371,7 @@ class LocalCopy:
             self.has_met_others = self.has_met_others or bool(found.incarnation and found.version.tag not in self._own_tags)
             before, joined = self.base, join(found, self.base, logged)
             if self._is_foreign_change(found, joined):
-                self._check_merge(self.states, found)
+                self._check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
                 self.own.pop(key, None)
             self.base = joined
@@ -455,10 +455,10 @@ class LocalCopy:
         self.window = ()
         self.has_news = self.is_overruled = bool(self.view)
 
-    def has_work(self) -> bool:
-        """Return whether this process has changes that ``base``, the merged stored state of the conversation, does not have."""
+    def has_work(self, *, besides: str = "") -> bool:
+        """Return whether this process has changes that ``base`` does not have, apart from the state value ``besides``."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
-        return is_edited or bool(self.unsaved() or self._changes)
+        return is_edited or bool(self.unsaved() or self._changes.keys() - {besides})
 
     def unsaved(self) -> dict[TurnKey, Turn]:
         """Return the turns that no store has confirmed completely, keyed by turn key."""
@@ -504,13 +504,13 @@ class LocalCopy:
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
         """Return whether another writer has made changes while this process has unsaved changes."""
         base = self.base
-        if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation) or not self.has_work():
+        if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
         mine, theirs = (
             replace(record, incarnation=0, states={name: entry for name, entry in record.states.items() if name != CLOSED})
             for record in (base, joined)
         )
-        return not mine.has_content_of(theirs)
+        return self.has_work(besides=CLOSED) and not mine.has_content_of(theirs)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         """Mark messages of the agent's history as outdated if their redactions are not in ``before`` (earlier redactions)."""
