@@ -155,7 +155,7 @@ def window_of(model: Any) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
-def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
+def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes at which a history is compacted (made smaller), for a context window.
 
     Compaction starts when the request fills the given share of the window. It starts earlier if less than a reserve would stay
@@ -164,19 +164,19 @@ def thresholds(window: int | None, *, share: float = 0.80) -> Thresholds:
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
-        share: Largest share of the window that a request may fill before compaction. Above 0, and at most 1.
+        trigger: Largest share of the window that a request may fill before compaction. Above 0, and at most 1.
 
     Raises:
-        ValueError: ``share`` is not above 0 and at most 1, or ``window`` is not positive.
+        ValueError: ``trigger`` is not above 0 and at most 1, or ``window`` is not positive.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be over 0 and at most 1, got {share!r:.80}")
+    if not 0 < trigger <= 1:
+        raise ValueError(f"trigger must be over 0 and at most 1, got {trigger!r:.80}")
     window = UNKNOWN_WINDOW if window is None else window
     if window < 1:
         raise ValueError(f"window must be positive, got {window!r:.80}")
     reserves = (CUSHION + RESERVED_FOR_SUMMARY) * min(1.0, window / FULL_RESERVES_FROM)
-    trigger = max(1, min(int(window * share), int(window - reserves)))
-    return Thresholds(window, trigger, max(1, int(trigger * _TARGET)), max(trigger, int(window * _HARD)))
+    tokens = max(1, min(int(window * trigger), int(window - reserves)))
+    return Thresholds(window, tokens, max(1, int(tokens * _TARGET)), max(tokens, int(window * _HARD)))
 
 
 # --- Tokens that the model reports ----------------------------------------------------------------

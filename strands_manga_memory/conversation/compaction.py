@@ -350,7 +350,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             if not isinstance(getattr(stage, "name", None), str) or not callable(getattr(stage, "apply", None)):
                 raise ValueError(f"stages must each have a name and a method apply(compaction), got {stage!r:.80}")
         whole("untouched", untouched, least=0)
-        thresholds(window, share=trigger)  # refuses what is out of range
+        thresholds(window, trigger=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window
         summaries = [stage.manager for stage in self.stages if isinstance(stage, VerifiedSummary)]
         if len(summaries) > 1:
@@ -429,7 +429,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def thresholds(self, agent: Agent) -> Thresholds:
         """Return the sizes of a request at which compaction starts, stops and blocks, for the agent's model."""
-        return thresholds(self._window or window_of(agent.model), share=self._share)
+        return thresholds(self._window or window_of(agent.model), trigger=self._share)
 
     # --- Compacting ---------------------------------------------------------------------------------------------------------
 

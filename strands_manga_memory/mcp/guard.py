@@ -76,6 +76,8 @@ class BreakerPolicy:
                 )
         if self.tool_errors not in ("failure", "ignore"):
             raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
+        if self.read_only not in (True, False, None):
+            raise ValueError(f"read_only must be True, False or None, got {self.read_only!r:.80}")
         if self.classify is not None:
             function("classify", self.classify, "a function or None")
 

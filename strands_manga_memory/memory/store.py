@@ -332,6 +332,7 @@ class UserMemoryStore(MemoryStore):
             of_kind("query", query, str, "a text or None")
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
+        query = None if query is None else of_kind("query", query, str, "a text or None")
         wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)
         return self.reader.recall(type_, wanted, limit=limit, query=query)
 
@@ -349,7 +350,7 @@ class UserMemoryStore(MemoryStore):
             ValueError: ``memory_id`` is not the id of a memory.
             CorruptRecordError: ``memory_id`` is the id of a preference, and the log of the user's preferences is damaged.
         """
-        if not memory_id or memory_id.startswith(INTERNAL):
+        if not isinstance(memory_id, str) or not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
         now = self.partition.clock()
         record = self._preference(memory_id)

@@ -13,7 +13,7 @@ from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.arguments import of_kind, positive
+from strands_manga_memory.arguments import of_kind, positive, with_method
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
@@ -154,6 +154,9 @@ class StateCoordinator(Plugin):
     ) -> None:
         super().__init__()
         positive("expires_after_turns", expires_after_turns)
+        with_method("intents", intents or {}, "items()", "a mapping from intents to lists of DialogueSlot(...)")
+        of_kind("limits", limits or StateLimits(), StateLimits)
+        of_kind("environment", environment or Environment(), Environment, "an Environment")
         for name, amount in (
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import MangaMemory, MangaMemorySettings
+from strands_manga_memory import (
+    BreakerPolicy,
+    MangaMemory,
+    MangaMemorySettings,
+    StateCoordinator,
+    TieredCompactionConversationManager,
+)
 from strands_manga_memory.testing import ScriptedModel
 
 PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
@@ -72,3 +78,28 @@ def test_a_value_of_a_million_letters_makes_a_short_error(memory: MangaMemory, a
     with pytest.raises(ValueError, match=r".") as raised:
         ASKED[asked](memory)
     assert 20 < len(str(raised.value)) < 2_000
+
+
+WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
+    "agent to explain": (lambda memory: memory.explain("agent"), "agent must be a strands.Agent, got 'agent'"),  # type: ignore[arg-type]
+    "memory to forget": (lambda memory: memory.user("u1").forget(5), "memory_id must be the id of a memory, got 5"),  # type: ignore[arg-type]
+    "query": (lambda memory: memory.user("u1").recall(query=5), "query must be a text or None, got 5"),  # type: ignore[arg-type]
+    "option of the task state": (
+        lambda memory: memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}),
+        "Unknown setting 'time_budget'. Did you mean 'time_budget_ms'?",
+    ),
+    "intents": (lambda _: StateCoordinator(intents=5), "intents must be a mapping"),  # type: ignore[arg-type]
+    "limits": (lambda _: StateCoordinator(limits=5), "limits must be a StateLimits, got 5"),  # type: ignore[arg-type]
+    "environment": (lambda _: StateCoordinator(environment=5), "environment must be an Environment, got 5"),  # type: ignore[arg-type]
+    "read-only": (lambda _: BreakerPolicy(read_only="no"), "read_only must be True, False or None, got 'no'"),  # type: ignore[arg-type]
+    "trigger": (lambda _: TieredCompactionConversationManager(trigger=2), "trigger must be over 0 and at most 1, got 2"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_error_names_the_argument_and_what_is_allowed(tmp_path: Path, name: str) -> None:
+    call, message = WRONG[name]
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
+        with pytest.raises(ValueError) as raised:
+            call(memory)
+        assert message in str(raised.value)

@@ -18,8 +18,8 @@ def test_the_trigger(window: int | None, trigger: int) -> None:
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.01])
 def test_a_share_that_is_none(share: float) -> None:
-    with pytest.raises(ValueError, match="share must be over 0 and at most 1"):
-        thresholds(8_192, share=share)
+    with pytest.raises(ValueError, match="trigger must be over 0 and at most 1"):
+        thresholds(8_192, trigger=share)
 
 
 def test_a_window_that_is_none() -> None:
