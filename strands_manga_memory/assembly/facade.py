@@ -62,7 +62,7 @@ class MangaMemory:
             False: no long-term memory. None (default): no long-term memory, but ``forget_user`` also deletes the user's
             memories from the default table, if it exists.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
-        sink: Destination of preferences that are extracted from users' messages. Default: ``memories``.
+        sink: Destination of preferences that are extracted from users' messages; needs ``memories``. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
         environment: Source of the user's locale, cart and customer tier. The tier (``premium``, ...) sets conversations' TTL.
@@ -126,9 +126,9 @@ class MangaMemory:
         self._tiers |= {"codec": self._codec, "clock": self._clock}
         self._session_settings: dict[str, Any] = {**own, **self._tiers}
         self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
-        if sink is not None and self.memories is not None:
+        if sink is not None:
             sends = {"sink": with_method("sink", sink, "send(signal)"), "codec": self._memory_codec, "clock": self._clock}
-            self._memory_options["outbox"] = memory.PreferenceOutbox(self._stores["memories"], **sends)
+            self._memory_options["outbox"] = memory.PreferenceOutbox(self._memory_table(), **sends)
         self._user_table: Any = False if memories is False else self._stores["memories"]
         for table in (self.durable, self.memories) if creates else ():
             if table is not None:

@@ -16,6 +16,7 @@ from strands_manga_memory import (
     StateCoordinator,
     TieredCompactionConversationManager,
 )
+from strands_manga_memory.memory import CallablePreferenceSink
 from strands_manga_memory.testing import ScriptedModel
 
 PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
@@ -103,3 +104,9 @@ def test_an_error_names_the_argument_and_what_is_allowed(tmp_path: Path, name: s
         with pytest.raises(ValueError) as raised:
             call(memory)
         assert message in str(raised.value)
+
+
+def test_a_sink_needs_memories(tmp_path: Path) -> None:
+    sink = CallablePreferenceSink(print)
+    with pytest.raises(ValueError, match="memories is None: pass"):
+        MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", sink=sink)
