@@ -59,8 +59,8 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value of the entity for display: the original text if it differs from the value only in case, otherwise the value."""
-        return self.text if self.text.casefold() == self.value else self.value
+        """Value of the entity for display: the original text of a date, and of a value that differs from it only in case."""
+        return self.text if self.text.casefold() == self.value or (self.text and self.type == "date") else self.value
 
 
 class EntityLayer(Layer):

@@ -113,3 +113,12 @@ def test_amount_fills_a_slot_that_asks_for_one_but_is_no_entity() -> None:
     agent("my budget is 3000 yen")
     assert coordinator.dialogue.slot("budget").value == "JPY 3000"
     assert coordinator.entities.active() == []
+
+
+@pytest.mark.parametrize("date", ["May 3", "5月3日"])
+def test_a_date_without_a_year_is_shown_as_the_user_wrote_it(date: str) -> None:
+    coordinator = StateCoordinator()
+    agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
+    agent(f"Please deliver it on {date}.")
+    assert [entity.value for entity in coordinator.entities.active()] == ["05-03"]
+    assert f"date {date}" in coordinator.to_agent_context()
