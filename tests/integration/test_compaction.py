@@ -268,7 +268,7 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
     [
         ({"stages": [3]}, r"stages must each have a name and a method apply\(compaction\), got 3"),
         ({"stages": [VerifiedSummary(), VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
-        ({"trigger": 1.2}, "share must be over 0 and at most 1, got 1.2"),
+        ({"trigger": 1.2}, "trigger must be over 0 and at most 1, got 1.2"),
         ({"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
         ({"window": 0}, "window must be positive, got 0"),
         ({"trimmer": ImportanceWeightedConversationManager()}, "trimmer and a VerifiedSummary exclude each other"),
