@@ -459,7 +459,7 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions and, if there is a memory table, turns these sessions into memories."""
+        """Return an object that ends expired sessions. With a memory table, ``model`` (None: rules) also summarizes them."""
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 

@@ -59,7 +59,10 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``."""
+    """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``.
+
+    ``parts`` contains the scope (user and session) of each plugin of this package in this process.
+    """
     from strands_manga_memory import conversation, state
 
     of_kind("agent", agent, Agent, "a strands.Agent")

@@ -212,9 +212,9 @@ class MessageLog:
         self.length += 1
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record that messages which a session restored are in its log.
+        """Record that the log of the session contains the restored messages.
 
-        Results that Strands adds for interrupted tool calls are left out, because they are not in the log.
+        Results that Strands adds for interrupted tool calls are left out, because the log does not contain them.
         """
         for message in messages:
             if not is_repair(message):

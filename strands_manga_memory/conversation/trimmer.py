@@ -143,9 +143,9 @@ class Trimmer:
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the tracking id of the last message that must not be restored after eviction. None if all may be restored.
+        """Return the ``tracking_id`` of the last message that other code may have removed on purpose. None if there is none.
 
-        Messages before it must not be restored either, because other code may have removed them on purpose.
+        This message and all messages before it must not return to the history after eviction.
         """
         self._tail.notice(messages)
         return self._tail.settled

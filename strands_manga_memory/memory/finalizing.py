@@ -409,7 +409,7 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of a conversation's summary, always the same. Ids sort by the creation times of the conversations."""
+    """Return the id of a conversation's summary, which depends on its ids and creation time alone, and sorts by that time."""
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 

@@ -235,10 +235,10 @@ class MemoryReader:
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
     def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
-        """Read older memories from the table into the snapshot, the copy of the memories in this process.
+        """Read memories from the table that ``snapshot``, the copy of the latest memories in this process, does not contain.
 
-        With a query, memories with one of its words are read. Without a query, the most important memories of ``types`` are
-        read. Preferences that are not in the snapshot may be read, too.
+        With a query, memories of ``types`` that contain at least one of its words are read. Without a query, the most
+        important memories of ``types`` are read. Missing preferences may be read, too.
         """
         older = self.older.find(
             query,
@@ -307,9 +307,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the addition of recorded recalls to the access counts of memories, for the time ``due`` (monotonic seconds).
+        """Schedule an update of the access counts of memories from the recorded searches, at ``due`` (monotonic seconds).
 
-        If the process exits before, or the table is unavailable, the recalls are added after a later recall.
+        If the process exits before ``due``, or the table is unavailable, the next search schedules the update again.
         """
 
         def fold() -> None:

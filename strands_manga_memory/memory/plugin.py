@@ -192,9 +192,9 @@ class UserContext(Plugin):
         cache: Cache of the user's context in the hot tier.
         session_id: Id of the session. It is stored with the extracted preferences.
         learn: Extraction of preferences from the user's messages after each turn. ``rules`` knows English and Japanese.
-            ``model`` also asks the agent's ``aux_model`` in the background, and leaves out values whose words the message does
-            not contain. ``nothing`` disables the extraction. Default: ``model`` if the agent was given an ``aux_model``, else
-            ``rules``.
+            ``model`` also asks the agent's ``aux_model`` (a second model for background work), and drops values with words
+            that the message does not contain. ``nothing`` disables the extraction. Default: ``model`` if the agent was given an
+            ``aux_model``, else ``rules``.
 
     Raises:
         ValueError: ``learn`` is unknown.
@@ -446,7 +446,7 @@ class UserContext(Plugin):
     def _overrides(self) -> dict[str, str]:
         """Return the new preferences that the system prompt lacks, keyed by subject such as ``genre``.
 
-        New values of ``likes`` and ``dislikes`` are followed by the earlier ones in the system prompt.
+        The texts for ``likes`` and ``dislikes`` list the new values first, then those that the system prompt contains.
         """
         shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
         overrides = dict(stated)

@@ -140,7 +140,7 @@ class Removal:
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a stored preference. ``slot`` is empty if it has no subject; ``value`` is then its text."""
+        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty and ``value`` is the whole text."""
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
@@ -520,7 +520,7 @@ class PreferenceLog:
         return known.changed(content=new.content, importance=new.importance, updated_at=new.updated_at, metadata=metadata)
 
     def _bases(self, record: MemoryRecord) -> list[Statement]:
-        """Return the values that ``UserMemoryStore.prefer`` set in a record, as statements. The latest is the last."""
+        """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its time, oldest first."""
         slot, value = slot_and_value(record)
         if not slot or self.partition.salt.preference_id(slot) != record.memory_id:
             return []

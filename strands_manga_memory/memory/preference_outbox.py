@@ -423,5 +423,5 @@ class PreferenceOutbox:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key under which the table lists a user with pending signals (preferences to send)."""
+    """Return the partition key under which the table lists a user whose preferences must still be sent to the sink."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"

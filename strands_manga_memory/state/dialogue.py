@@ -189,7 +189,11 @@ class ConversationLayer(Layer):
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         """Merge the changes of another agent into this dialogue, slot by slot and question by question.
 
-        Slots and questions over their maximum numbers are then dropped, because such a dialogue could not be read again.
+        Slots and questions beyond the maximum numbers are dropped, because a stored dialogue with more cannot be read.
+
+        Args:
+            base: The dialogue from which both agents started.
+            other: The dialogue of the other agent.
         """
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
