@@ -8,9 +8,9 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
 from inspect import iscoroutinefunction
 from math import ceil
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
@@ -57,7 +57,7 @@ class _Script(NamedTuple):
 
 
 _, *_parts = re.split(
-    r"^--- (\w+)\n", Path(__file__).with_name("redis_scripts.lua").read_text(encoding="utf-8"), flags=re.MULTILINE
+    r"^--- (\w+)\n", files(__package__).joinpath("redis_scripts.lua").read_text(encoding="utf-8"), flags=re.MULTILINE
 )
 _LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
 

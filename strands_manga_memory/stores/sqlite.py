@@ -212,6 +212,8 @@ class SQLiteFile:
                 self._close()
                 remedy = "the file is opened again; restore data while no process uses it"
                 raise StoreRefusedError(f"file=<{self.path}> | deleted or replaced while in use", reason="file", remedy=remedy)
+            if self.connection.in_transaction:  # left by a thread that Ctrl-C interrupted
+                self.connection.execute("ROLLBACK")
             if self._is_scrub_due:
                 self.scrub(self.connection, wait=0)
             yield self.connection

@@ -86,7 +86,8 @@ class Condition:
             if item.get(name) != value:
                 return False
         for name, limit in self.below.items():
-            if not isinstance(item.get(name), int | float) or item[name] >= limit:
+            number = item.get(name)
+            if not (isinstance(number, int | float) and number < limit):
                 return False
         return True
 

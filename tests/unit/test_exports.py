@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,19 @@ def test_classes_that_pages_import_are_importable_from_where_the_page_says() -> 
     assert len(found) > 20
     assert [each for each in found if not hasattr(importlib.import_module(each[0]), each[1])] == []
     assert package.SettingsError.__base__ is ValueError
+
+
+def test_the_package_runs_from_a_zip_file(tmp_path: Path) -> None:
+    source = Path(package.__file__).parent
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for path in source.rglob("*"):
+            if path.is_file() and path.suffix != ".pyc":
+                archive.write(path, path.relative_to(source.parent))
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'package.zip')!r})\n"
+        "from strands_manga_memory.stores import RedisHotStore\n"
+        "from strands_manga_memory.language.packs import load_packs\n"
+        "load_packs()\n"
+        "assert 'package.zip' in sys.modules['strands_manga_memory'].__file__"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

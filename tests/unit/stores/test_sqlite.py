@@ -135,3 +135,24 @@ def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path
     connection.set_trace_callback(None)
     assert sum(statement.startswith("SELECT item") for statement in statements) == 1
     assert table.get("s", "k") == record("second")
+
+
+def test_no_number_is_below_nan(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "t.sqlite3")
+    table.create_if_missing()
+    table.put({**record("old"), "expires_at": 1})
+    assert not table.put(record("new"), when=Condition(below={"expires_at": float("nan")}))
+
+
+def test_writes_of_an_interrupted_transaction_are_never_seen(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "t.sqlite3")
+    table.create_if_missing()
+    for operation in (lambda: table.get("s", "half"), lambda: table.put(record("next"))):
+        with table._file.connected() as connection:  # as if Ctrl-C had been pressed between the writes and the rollback
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(table._insert, ("s", "half", b"{}"))
+        operation()
+        with closing(sqlite3.connect(table.path, timeout=0.1, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # the lock of the file is free
+            assert other.execute("SELECT sort FROM manga_sessions WHERE sort = 'half'").fetchall() == []
+            other.execute("ROLLBACK")
