@@ -172,6 +172,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     else:  # the log may have grown since the record was read
         window = join(base, Record(incarnation=base.incarnation, window=window, seen=lengths)).window
     return Record(
+        version=base.version,
         incarnation=base.incarnation,
         window=window,
         notes=base.notes if after is None else None,
@@ -225,7 +226,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
         incarnation = hold.local.next_incarnation()
-        version = hold.local.next_version(*found)
+        version = hold.local.next_version(*found, content)  # a fork's states have versions of the source
         record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation)
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)

@@ -105,6 +105,19 @@ def test_fork_at_the_last_turn_has_the_trimmed_history_and_all_state(memory: Man
     assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2, 3, 4, 5)
 
 
+def test_changes_of_a_fork_are_newer_than_the_states_of_its_source(url: str, memory: MangaMemory) -> None:
+    """Also for another process that read the fork before the change, and saves after it."""
+    talk(memory, 1)
+    for number in range(20):
+        memory.session(SCOPE).set_metadata(locale=f"{number}")
+    scope = memory.fork(SCOPE, 1, session_id="s2")
+    with elsewhere(url) as there:
+        other = build(there, scope)
+        memory.session(scope).set_metadata(locale="ja")
+        other("question 2")
+    assert memory.session(scope).metadata()["locale"] == "ja"
+
+
 def test_session_without_a_user_is_forked_by_its_manager(memory: MangaMemory) -> None:
     """Plain session ids name source and target."""
     manager = memory.session("plain")
