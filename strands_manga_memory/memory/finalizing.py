@@ -157,7 +157,7 @@ class MemoryKeeper:
         user.log.renew(drops_context=True)  # the next session starts with the memories of this one
         if is_new and (stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION):
             OlderMemories(partition).delete_list()  # after the log, whose change stops a list that is being made
-        return stored
+        return loaded.records.get(id_, stored)
 
     def _user(self, owner: Owner) -> _FinalizedUser:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
@@ -281,21 +281,43 @@ class MemoryKeeper:
         return stored
 
     def _close_questions(self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent) -> None:
-        """Remove open questions of earlier sessions that this session answered. ``id_`` is the id of this session's summary."""
-        turns = [(asked, answer) for (_, asked), (role, answer) in itertools.pairwise(transcript.lines) if role == "assistant"]
+        """Remove open questions that a later session answered, from the summaries of this session and of earlier ones.
+
+        ``id_`` is the id of this session's summary. Later sessions were finalized before this one.
+        """
         oldest = self.clock() - RECENT_DAYS * DAY
-        for record in list(loaded.records.values()):
-            if record.type != MemoryType.SUMMARY or record.memory_id == id_:
-                continue
-            questions = map(str, record.listed("open_questions") if oldest < ended_at(record) <= transcript.ended_at else ())
-            answered = [each for each in questions if any(is_answer(answer, each, asked) for asked, answer in turns)]
+        summaries = [each for each in loaded.records.values() if each.type == MemoryType.SUMMARY and each.memory_id != id_]
+        for record in sorted(summaries, key=ended_at):
+            if oldest < ended_at(record) <= transcript.ended_at:
+                self._close_answered(user, record, transcript.lines, loaded)
+            own = loaded.records.get(id_)
+            if ended_at(record) > transcript.ended_at > oldest and own is not None and own.listed("open_questions"):
+                self._close_answered(user, own, self._stored_lines(user, record.memory_id), loaded)
 
-            def closed(known: MemoryRecord | None, answered: Sequence[str] = answered) -> MemoryRecord | None:
-                return known and known.changed(metadata=_without_questions(known.metadata, answered))
+    def _close_answered(
+        self, user: _FinalizedUser, record: MemoryRecord, lines: Sequence[tuple[str, str]], loaded: PartitionContent
+    ) -> None:
+        """Remove the open questions of a summary that ``lines``, roles and texts of a later session, answer."""
+        turns = [(asked, answer) for (_, asked), (role, answer) in itertools.pairwise(lines) if role == "assistant"]
+        questions = map(str, record.listed("open_questions"))
+        answered = [each for each in questions if any(is_answer(answer, each, asked) for asked, answer in turns)]
 
-            if answered and (stored := user.store(record.memory_id, closed)) is not None:
-                loaded.records[record.memory_id] = stored
-                user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
+        def closed(known: MemoryRecord | None) -> MemoryRecord | None:
+            return known and known.changed(metadata=_without_questions(known.metadata, answered))
+
+        if answered and (stored := user.store(record.memory_id, closed)) is not None:
+            loaded.records[record.memory_id] = stored
+            user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
+
+    def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
+        """Return role and text of the stored messages of a session, given the id of the session's summary."""
+        passages: list[Any] = []
+        for id_ in user.partition.episode_ids(summary_id):
+            with skip_unreadable():
+                record = user.partition.get(id_)
+                passages += [] if record is None else record.listed("passages")
+        parts = [line.partition(": ") for passage in passages for line in str(passage).split("\n")]
+        return [(role.lower(), text) for role, _, text in parts]
 
     def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:
         at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
@@ -365,10 +387,15 @@ class _FinalizedUser:
         return self.removals.notes.get(forgotten_id(memory_id), 0.0)
 
 
+def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
+    found = metadata.get(name)
+    return found if isinstance(found, list) else []
+
+
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
     """Return the metadata of a summary without answered questions. They are listed, so that a later summary leaves them out."""
-    known = list(dict.fromkeys([*metadata.get("answered_questions", ()), *answered]))
-    still_open = [each for each in metadata["open_questions"] if each not in known]
+    known = [*answered, *(each for each in _listed(metadata, "answered_questions") if each not in answered)]
+    still_open = [each for each in _listed(metadata, "open_questions") if each not in known]
     return {**metadata, "open_questions": still_open, "answered_questions": known}
 
 

@@ -161,6 +161,26 @@ def test_a_later_session_closes_the_open_questions_that_it_answers(
     assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
 
 
+@pytest.mark.parametrize("is_late", [True, False], ids=["finalized after the answer", "made again after a retraction"])
+def test_an_answered_question_stays_closed_in_a_summary_made_after_the_answer(
+    quick: tuple[Table, Table], is_late: bool
+) -> None:
+    world, scopes = World(quick), [ConversationScope("u1", "s1"), ConversationScope("u1", "s2")]
+    question = "Could you find out if the signed Urasawa prints are still available?"
+    agent = world.talk("s1", question, "I moved to Kyoto.", reply="I will ask my colleague.")
+    world.clock.advance(DAY)
+    world.talk("s2", "Any news on those prints?", reply="Yes, two signed Urasawa prints are left at 60 pounds each.")
+    if is_late:
+        scopes.reverse()
+    for scope in scopes:
+        world.finalizer().run(scope)
+    if not is_late:
+        world.store().retract(str(agent.messages[2].get("tracking_id")), session_id="s1")
+        world.finalizer().run(scopes[0])
+    assert len(world.summaries()) == 2
+    assert f"- {question}" not in world.store().build_agent_context()
+
+
 @pytest.mark.parametrize(("volume", "is_closed"), [(3, False), (4, True)])
 def test_an_answer_about_another_volume_closes_no_question(quick: tuple[Table, Table], volume: int, is_closed: bool) -> None:
     world = World(quick, hot=True)
