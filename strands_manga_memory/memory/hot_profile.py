@@ -49,7 +49,8 @@ MOST_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _STATE = "state"
-_CONTEXT = TypeAdapter(AgentContext | None)
+_CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
+_TEXT = TypeAdapter(str)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
@@ -103,12 +104,16 @@ class ProfileState:
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
         """Create the state of a user's record from stored content. Damaged data raises KeyError, TypeError or ValueError."""
+        context = content["context"]
+        if context is not None:  # each field is required, so that a damaged context is not taken for an empty one
+            fields = [context[name] for name in ("preferences", "history", "changed_at", "read_at")]
+            context = AgentContext(*_CONTEXT.validate_python(fields))
         return cls(
-            context=_CONTEXT.validate_python(content["context"]),
+            context=context,
             statements=tuple(map(Statement.of, content["statements"])),
             removals=tuple(map(Removal.of, content["removals"])),
-            revision=str(content["revision"]),
-            removed=str(content["removed"]),
+            revision=_TEXT.validate_python(content["revision"]),
+            removed=_TEXT.validate_python(content["removed"]),
         )
 
 

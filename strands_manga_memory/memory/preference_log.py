@@ -105,11 +105,8 @@ class Statement:
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
-        return (mine.slot, mine.liked, canonical_value(mine.value)) == (
-            theirs.slot,
-            theirs.liked,
-            canonical_value(theirs.value),
-        )
+        is_alike = (mine.slot, mine.liked) == (theirs.slot, theirs.liked)
+        return is_alike and canonical_value(mine.value) == canonical_value(theirs.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,6 +522,8 @@ class PreferenceLog:
         if not slot or self.partition.salt.preference_id(slot) != record.memory_id:
             return []
         given = record.metadata.get(SET)
+        if isinstance(given, Mapping):  # form of the development versions before 0.3.0
+            given = [[given["value"], given["at"]]]
         if not isinstance(given, list):
             given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
         return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text]
@@ -537,7 +536,9 @@ class PreferenceLog:
             id_ = str(item["memory_id"])
             stored[id_] = item, None
             with skip_unreadable(), trusted(place_of(owner, id_)):
-                stored[id_] = item, record_of(item, owner, self.partition.codec)
+                record = record_of(item, owner, self.partition.codec)
+                self._bases(record)  # may be damaged
+                stored[id_] = item, record
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:

@@ -328,8 +328,6 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
-        if query is not None:
-            of_kind("query", query, str, "a text or None")
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         query = None if query is None else of_kind("query", query, str, "a text or None")

@@ -20,6 +20,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 import orjson
+from pydantic import ValidationError
 
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
@@ -214,8 +215,10 @@ def trusted(record: object) -> Iterator[None]:
     except MangaMemoryError:
         raise
     except MALFORMED as error:
-        name = str(record)
-        what = f"record={name!r} is damaged: {type(error).__name__}: {error!s:.200}"
+        name, reason = str(record), str(error)
+        if isinstance(error, ValidationError):  # its text has several lines, with the stored values
+            reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        what = f"record={name!r} is damaged: {type(error).__name__}: {reason:.200}"
         raise CorruptRecordError(what, record=name) from error
 
 

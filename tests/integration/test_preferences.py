@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from strands_manga_memory.memory import (
     TablePreferenceSink,
     TableProfileSource,
 )
-from strands_manga_memory.memory.hot_profile import HotProfile
+from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState
 from strands_manga_memory.memory.preference_log import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
@@ -112,6 +113,39 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(table: Table, dam
     store.prefer("genre", "romance")
     store.preference_log.apply(change)
     assert sorted(record.content for record in store.recall(type="preference")) == ["format: paperbacks", "genre: romance"]
+
+
+def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Table) -> None:
+    store = UserMemoryStore(table, user_id="u1")
+    row = ["genre", "horror", "7", False, "m1", 1.0, None, False]
+    table.put({"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": [row], "removals": []})
+    with pytest.raises(CorruptRecordError, match=r"is damaged: ValidationError: 2: Input should be a valid boolean[^\n]*$"):
+        store.preference_log.removals()
+
+
+def test_values_set_by_an_earlier_version_are_kept_and_damaged_ones_stop_no_change(table: Table) -> None:
+    store = UserMemoryStore(table, user_id="u1")
+    at = time.time()
+    for key, value, stored in (("genre", "horror", {"value": "horror", "at": int(at)}), ("author", "Ito", ["x"])):
+        memory_id = store.prefer(key, value).memory_id
+        item = table.get(OWNER.partition, memory_id) or {}
+        table.put({**item, "metadata": {**item["metadata"], "set": stored}})
+    statements = [
+        Statement(Preference("genre", "romance", adds=True), at + 1, "m1"),
+        Statement(Preference("format", "paperbacks"), at + 2, "m2"),
+    ]
+    for statement in statements:
+        store.preference_log.apply(PreferenceChange(statements=[statement]))
+    contents = sorted(record.content for record in store.recall(type="preference"))
+    assert contents == ["author: Ito", "format: paperbacks", "genre: romance, horror"]
+
+
+@pytest.mark.parametrize("damage", [{"context": {}}, {"context": {"preferences": "x"}}, {"revision": None}])
+def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(damage: dict[str, Any]) -> None:
+    content = replace(ProfileState(), context=AgentContext("x", "y", {"genre": 1.0}, 2.0)).content
+    assert ProfileState.of(content).content == content
+    with pytest.raises((KeyError, ValueError)):
+        ProfileState.of({**content, **damage})
 
 
 def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -> None:
