@@ -621,7 +621,9 @@ def forked() -> Iterator[Fork]:
         pid = os.fork()
     fork = Fork(pid, writer)
     if fork.is_child:
-        faulthandler.dump_traceback_later(_READY_WITHIN - 10, exit=True, file=writer)  # a child that hangs answers where
+        faulthandler.dump_traceback_later(
+            _READY_WITHIN - 10, exit=True, file=writer
+        )  # the answer of a child that hangs is its traceback
         try:
             yield fork
         except BaseException as error:

@@ -93,6 +93,11 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
     assert "There is no message" in nothing["content"][0]["text"]
 
 
+def test_results_below_the_cap_share_it_too() -> None:
+    agent = compacted(ToolResultCap(), [*tool_turn(1, 9_000, 9_000), *chat(60)])
+    assert sum(len(block["toolResult"]["content"][0]["text"]) for block in agent.messages[2]["content"]) <= 10_000
+
+
 def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
     low = [message for number in range(40) for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))]
     important = [user("I prefer horror manga. " * 10), assistant("Noted, you like horror manga. " * 10)]

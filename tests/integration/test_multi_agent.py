@@ -301,7 +301,7 @@ def test_an_orchestrators_state_is_not_kept_after_a_deletion(both: Stores) -> No
 def test_a_deletion_in_the_middle_of_a_run(both: Stores) -> None:
     def delete(event: BeforeNodeCallEvent) -> None:
         if event.node_id == "third" and asked(live, "third") == 0:
-            (both.manager() if both.durable is not None else manager).delete_session()
+            both.manager().delete_session()
 
     manager = both.manager()
     live = graph(manager, first=["the secret of Nausicaä", "nothing"], hooks={BeforeNodeCallEvent: delete})

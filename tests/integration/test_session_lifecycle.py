@@ -50,7 +50,9 @@ def test_states_survive_and_the_system_prompt_is_that_of_the_constructor(both: S
     live = both.agent(state={"kept": [1, {"ん": None}]}, system_prompt="the old prompt")
     for order in (-100, 0, 100):
         live.hooks.add_callback(
-            AfterInvocationEvent, lambda event, order=order: event.agent.state.set(f"at {order}", True), order=order
+            AfterInvocationEvent,
+            lambda event, order=order: event.agent.state.set(f"at {order}", len(event.agent.messages)),
+            order=order,
         )
     live._model_state["response_id"] = "r-1"
     live("hello")
@@ -58,7 +60,7 @@ def test_states_survive_and_the_system_prompt_is_that_of_the_constructor(both: S
     live.state.delete("kept")
     live("more")
     restored = check_restored(both, live, system_prompt="the new prompt")
-    assert restored.state.get() == {"at -100": True, "at 0": True, "at 100": True, "basket": ["Akira 1", "Akira 2"]}
+    assert restored.state.get() == {"at -100": 4, "at 0": 4, "at 100": 4, "basket": ["Akira 1", "Akira 2"]}
     assert restored._model_state == {"response_id": "r-1"}
     restored("again")
     assert restored.model.requests[-1].system_prompt == "the new prompt"

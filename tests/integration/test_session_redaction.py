@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -303,20 +304,27 @@ def test_pinned_message_stays_pinned_when_it_is_corrected(both: Stores, by_anoth
         assert is_pinned(messages, 0)
 
 
-def test_redaction_waits_until_every_tier_has_it(both: Stores) -> None:
+def slow_down(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each write of the durable tier take so long that only a caller that waits finds it done."""
+    put = stores.durable.put
+    monkeypatch.setattr(stores.durable, "put", lambda *arguments, **named: time.sleep(0.2) or put(*arguments, **named))
+
+
+def test_redaction_waits_until_every_tier_has_it(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
     live = both.agent(flush_every=1)
     live(f"my card is {SECRET}")
     live._session_manager.flush()
     assert SECRET.encode() in everything_stored(both)
     live.messages[-2]["content"] = [{"text": REDACTED}]
+    slow_down(both, monkeypatch)
     live._session_manager.redact_latest_message(live.messages[-2], live)
     assert SECRET.encode() not in everything_stored(both)
 
 
-def test_turn_waits_until_every_tier_has_its_redaction(both: Stores) -> None:
+def test_turn_waits_until_every_tier_has_its_redaction(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn in which a guardrail redacted ends when every tier has the redacted form."""
-    live = both.agent(GuardedModel(), flush_every=1)
+    live = both.agent(GuardedModel())
     live("hello")
     live.hooks.add_callback(BeforeModelCallEvent, flush_before_the_answer)
     manager = live._session_manager
@@ -324,6 +332,7 @@ def test_turn_waits_until_every_tier_has_its_redaction(both: Stores) -> None:
 
     def look_and_redact(message: Any, agent: Agent, **named: Any) -> None:
         seen.append(SECRET.encode() in everything_stored(both))
+        slow_down(both, monkeypatch)
         redact(message, agent, **named)
 
     manager.redact_latest_message = look_and_redact

@@ -1,4 +1,4 @@
-"""Several live agents of one session: what they cost at the durable tier, and what is stored when one of them dies."""
+"""Several live agents of one session: what they cost at the durable tier, and what a flush stores that another one left."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
     live("one")
     stores.clock.advance(1799)
     assert same(stores.agent().messages, live.messages)
-    stores.clock.advance(1801)
+    stores.clock.advance(1800)
     assert not stores.manager().exists()
     fresh = stores.agent()
     assert fresh.messages == []

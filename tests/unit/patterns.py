@@ -170,9 +170,9 @@ _TOLD_APART = 0.00125
 def is_linear(pattern: re.Pattern[Any], begins: str, unit: str, lengths: tuple[int, ...] = (1_024, 8_192)) -> bool:
     """Tell whether the time grows with the length and no faster; what takes less than 1.25 ms is not told from that.
 
-    Where the shortest text is read so fast that the longest would take less even by the square, the longest is not tried; nor
-    where a text of twice the length takes twice the time: with a share of time by the square that the longest text shows, it
-    takes 2.3 times as long.
+    The longest text is not tried if the shortest is read so fast that even a quadratic pattern would read the longest in less,
+    or if a text of twice the length takes less than 2.2 times as long: a quadratic part that shows in the longest text makes it
+    take 2.3 times as long.
     """
     before = seconds(pattern, begins, unit, lengths[0])
     if before * (lengths[-1] // lengths[0]) ** 2 < _TOLD_APART:
