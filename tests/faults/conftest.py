@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +107,61 @@ def new_process(unique: str) -> Iterator[NewProcess]:
                 store.down = False
             if store is not None:
                 store.close()
+
+
+SESSION = "s"
+_tables = itertools.count(1)
+
+
+@dataclass
+class FaultyTiers:
+    """Valkey server and DynamoDB table of one test, each behind a proxy that can fail."""
+
+    valkey: servers.Valkey
+    hot_proxy: servers.FaultyProxy
+    durable_proxy: servers.FaultyProxy
+    dynamodb: servers.DynamoDB
+    table: str
+    stack: ExitStack
+
+    @property
+    def hot_url(self) -> str:
+        return f"redis://127.0.0.1:{self.hot_proxy.port}/0"
+
+    @cached_property
+    def admin(self) -> Any:
+        """Client of the Valkey server that has all permissions and no proxy."""
+        with self.valkey.client() as client:
+            client.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+        admin = self.stack.enter_context(self.valkey.client(username="admin", password="admin"))
+        admin.ping()
+        return admin
+
+    def manager(self, **settings: Any) -> TieredSessionManager:
+        settings.setdefault("hot", open_hot_store(self.hot_url))
+        settings.setdefault("durable", self.durable())
+        return TieredSessionManager(SESSION, **settings)
+
+    def durable(self) -> Table:
+        endpoint = f"http://127.0.0.1:{self.durable_proxy.port}"
+        return self._opened(f"dynamodb://{self.table}?region=us-east-1&endpoint={endpoint}")
+
+    def direct(self) -> Table:
+        """Open the durable table without the proxy."""
+        return self._opened(self.dynamodb.table_url(self.table))
+
+    def _opened(self, url: str) -> Table:
+        table = open_table(url)
+        self.stack.callback(table.close)
+        return table
+
+
+@pytest.fixture
+def tiers(dynamodb_server: servers.DynamoDB) -> Iterator[FaultyTiers]:
+    with ExitStack() as stack:
+        valkey = stack.enter_context(servers.valkey())
+        hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
+        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
+        tiers = FaultyTiers(valkey, hot_proxy, durable_proxy, dynamodb_server, f"faults_{next(_tables)}", stack)
+        tiers.direct().create_if_missing()
+        yield tiers

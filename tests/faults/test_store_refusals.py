@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,145 +12,98 @@ import redis
 
 from strands_manga_memory import RedisHotStore
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
+from tests.faults.conftest import SESSION, FaultyTiers
 
 pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes are started once
 
-_ids = itertools.count(1)
-_SESSION = "refused"
+
+def kick(tiers: FaultyTiers) -> None:
+    """Close the connections of all clients but the administrator, so that each has to log in again."""
+    tiers.admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-@dataclass
-class Shop:
-    """A Valkey and a table of one's own, each behind a proxy; ``admin`` may always do everything."""
-
-    valkey: servers.Valkey
-    hot_proxy: servers.FaultyProxy
-    durable_proxy: servers.FaultyProxy
-    dynamodb: servers.DynamoDB
-    table: str
-    stack: ExitStack
-    login: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        with self.valkey.client() as client:
-            client.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
-        self.admin = self.stack.enter_context(self.valkey.client(username="admin", password="admin"))
-        self.admin.ping()
-
-    def manager(self, **settings: Any) -> TieredSessionManager:
-        settings.setdefault("hot", open_hot_store(f"redis://127.0.0.1:{self.hot_proxy.port}/0?socket_timeout=0.4"))
-        settings.setdefault("durable", self.durable())
-        return TieredSessionManager(_SESSION, **settings)
-
-    def durable(self) -> Any:
-        endpoint = f"http://127.0.0.1:{self.durable_proxy.port}"
-        table = open_table(f"dynamodb://{self.table}?region=us-east-1&endpoint={endpoint}")
-        self.stack.callback(table.close)
-        return table
-
-    def direct(self) -> Any:
-        table = open_table(self.dynamodb.table_url(self.table))
-        self.stack.callback(table.close)
-        return table
-
-    def kick(self) -> None:
-        """Cut every client but the administrator off, so that each has to log in again."""
-        self.admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-    def drop_key(self) -> str:
-        (key,) = self.admin.keys("smm:*:c:*")
-        self.admin.delete(key)
-        return key.decode()
+def drop_key(tiers: FaultyTiers) -> str:
+    (key,) = tiers.admin.keys("smm:*:c:*")
+    tiers.admin.delete(key)
+    return str(key.decode())
 
 
-@pytest.fixture
-def shop(dynamodb_server: servers.DynamoDB) -> Iterator[Shop]:
-    with ExitStack() as stack:
-        valkey = stack.enter_context(servers.valkey())
-        hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
-        made = Shop(valkey, hot_proxy, durable_proxy, dynamodb_server, f"refusals_{next(_ids)}", stack)
-        made.direct().create_if_missing()
-        yield made
+def rotate_password(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">rotated")
+    kick(tiers)
 
 
-def rotate_password(shop: Shop) -> None:
-    shop.admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">rotated")
-    shop.kick()
+def restore_password(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("ACL", "SETUSER", "default", "nopass")
 
 
-def restore_password(shop: Shop) -> None:
-    shop.admin.execute_command("ACL", "SETUSER", "default", "nopass")
+def forbid_scripts(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
 
 
-def forbid_scripts(shop: Shop) -> None:
-    shop.admin.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+def forbid_keys(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("ACL", "SETUSER", "default", "resetkeys", "~other:*")
 
 
-def forbid_keys(shop: Shop) -> None:
-    shop.admin.execute_command("ACL", "SETUSER", "default", "resetkeys", "~other:*")
+def allow_everything(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("ACL", "SETUSER", "default", "~*", "+@all")
 
 
-def allow_everything(shop: Shop) -> None:
-    shop.admin.execute_command("ACL", "SETUSER", "default", "~*", "+@all")
+def become_replica(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("REPLICAOF", "127.0.0.1", "1")
 
 
-def become_replica(shop: Shop) -> None:
-    shop.admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+def become_silent_replica(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("replica-serve-stale-data", "no")
+    become_replica(tiers)
 
 
-def become_silent_replica(shop: Shop) -> None:
-    shop.admin.config_set("replica-serve-stale-data", "no")
-    become_replica(shop)
+def become_primary(tiers: FaultyTiers) -> None:
+    tiers.admin.execute_command("REPLICAOF", "NO", "ONE")
 
 
-def become_primary(shop: Shop) -> None:
-    shop.admin.execute_command("REPLICAOF", "NO", "ONE")
+def fill_memory(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("maxmemory-policy", "noeviction")
+    tiers.admin.config_set("maxmemory", 1)
 
 
-def fill_memory(shop: Shop) -> None:
-    shop.admin.config_set("maxmemory-policy", "noeviction")
-    shop.admin.config_set("maxmemory", 1)
+def free_memory(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("maxmemory", 0)
 
 
-def free_memory(shop: Shop) -> None:
-    shop.admin.config_set("maxmemory", 0)
+def want_replicas(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("min-replicas-to-write", 1)
 
 
-def want_replicas(shop: Shop) -> None:
-    shop.admin.config_set("min-replicas-to-write", 1)
+def want_no_replicas(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("min-replicas-to-write", 0)
 
 
-def want_no_replicas(shop: Shop) -> None:
-    shop.admin.config_set("min-replicas-to-write", 0)
+def limit_clients(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("maxclients", 1)
+    kick(tiers)
 
 
-def limit_clients(shop: Shop) -> None:
-    shop.admin.config_set("maxclients", 1)
-    shop.kick()
+def allow_clients(tiers: FaultyTiers) -> None:
+    tiers.admin.config_set("maxclients", 1000)
 
 
-def allow_clients(shop: Shop) -> None:
-    shop.admin.config_set("maxclients", 1000)
+def take_the_key(tiers: FaultyTiers) -> None:
+    tiers.admin.set(drop_key(tiers), "somebody else's")
 
 
-def take_the_key(shop: Shop) -> None:
-    shop.admin.set(shop.drop_key(), "somebody else's")
+def give_the_key_back(tiers: FaultyTiers) -> None:
+    drop_key(tiers)
 
 
-def give_the_key_back(shop: Shop) -> None:
-    shop.drop_key()
+def deny(error: str) -> Callable[[FaultyTiers], None]:
+    return lambda tiers: tiers.hot_proxy.deny(error)
 
 
-def deny(error: str) -> Callable[[Shop], None]:
-    return lambda shop: shop.hot_proxy.deny(error)
-
-
-def pass_again(shop: Shop) -> None:
-    shop.hot_proxy.passing()
+def pass_again(tiers: FaultyTiers) -> None:
+    tiers.hot_proxy.passing()
 
 
 HOT = {
@@ -230,12 +181,14 @@ def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: 
 
 
 @pytest.mark.parametrize("name", HOT)
-def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(shop: Shop, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(
+    tiers: FaultyTiers, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     refuse, mend, reason = HOT[name]
-    manager = shop.manager()
+    manager = tiers.manager()
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers), next(numbers))
-    refuse(shop)
+    refuse(tiers)
     said(agent, *itertools.islice(numbers, 4))
     named(manager, agent, numbers, "hot", reason)
     manager.flush()
@@ -244,34 +197,34 @@ def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(shop: Shop, name: str, 
     assert "tier=<hot>" in warning
     assert manager.stats("librarian")["hot_failures"] >= 1
 
-    restored = TieredSessionManager(_SESSION, durable=shop.direct())
+    restored = TieredSessionManager(SESSION, durable=tiers.direct())
     whole(restored, turns := next(numbers))
     said(agent, turns)
-    mend(shop)
+    mend(tiers)
     turns = up(manager, agent, numbers, "hot")
     manager.close()
-    other = shop.manager()
+    other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
     whole(other, turns)
-    whole(TieredSessionManager(_SESSION, hot=RedisHotStore(shop.valkey.client()), durable=shop.direct()), turns)
+    whole(TieredSessionManager(SESSION, hot=RedisHotStore(tiers.valkey.client()), durable=tiers.direct()), turns)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in RESTORED else pytest.mark.long) for name in HOT])
-def test_an_agent_is_restored_from_the_durable_tier_while_the_hot_one_refuses(shop: Shop, name: str) -> None:
+def test_an_agent_is_restored_from_the_durable_tier_while_the_hot_one_refuses(tiers: FaultyTiers, name: str) -> None:
     refuse, mend, _ = HOT[name]
-    first = shop.manager()
+    first = tiers.manager()
     agent, numbers = talk.new_agent(first), itertools.count()
     said(agent, next(numbers), next(numbers))
     first.close()
-    refuse(shop)
-    second = shop.manager()
+    refuse(tiers)
+    second = tiers.manager()
     restored = talk.new_agent(second)
     assert talk.plain(restored.messages) == talk.plain(agent.messages)
     said(restored, *itertools.islice(numbers, 2))
-    mend(shop)
+    mend(tiers)
     turns = up(second, restored, numbers, "hot")
     second.close()
-    whole(shop.manager(), turns)
+    whole(tiers.manager(), turns)
 
 
 DURABLE = {
@@ -286,13 +239,13 @@ DURABLE = {
 @pytest.mark.parametrize("code", DURABLE)
 @pytest.mark.parametrize("has_hot", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
-    shop: Shop, code: str, has_hot: bool, caplog: pytest.LogCaptureFixture
+    tiers: FaultyTiers, code: str, has_hot: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = shop.manager(flush_every=1, **({} if has_hot else {"hot": None}))
+    manager = tiers.manager(flush_every=1, **({} if has_hot else {"hot": None}))
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers), next(numbers))
     manager.flush()
-    shop.durable_proxy.refuse(code)
+    tiers.durable_proxy.refuse(code)
     said(agent, *itertools.islice(numbers, 9))
 
     named(manager, agent, numbers, "durable", DURABLE[code])
@@ -300,53 +253,53 @@ def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
     warning = only_warning(caplog, DURABLE[code])
     assert "tier=<durable>" in warning
 
-    shop.durable_proxy.passing()
+    tiers.durable_proxy.passing()
     turns = up(manager, agent, numbers, "durable")
     manager.close()
-    whole(TieredSessionManager(_SESSION, durable=shop.direct()), turns)
+    whole(TieredSessionManager(SESSION, durable=tiers.direct()), turns)
 
 
-def test_a_refusal_is_named_once_though_some_answers_are_lost(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    manager = shop.manager()
+def test_a_refusal_is_named_once_though_some_answers_are_lost(tiers: FaultyTiers, caplog: pytest.LogCaptureFixture) -> None:
+    manager = tiers.manager()
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers))
-    shop.hot_proxy.reset()
+    tiers.hot_proxy.reset()
     said(agent, next(numbers), next(numbers))
     error = manager.stats("librarian")["hot_error"]
     assert "onnection" in error or error == "no answer"
     for _ in range(2):
-        become_replica(shop)
-        shop.hot_proxy.passing()
+        become_replica(tiers)
+        tiers.hot_proxy.passing()
         named(manager, agent, numbers, "hot", "read-only")
-        shop.hot_proxy.reset()
+        tiers.hot_proxy.reset()
         failures = manager.stats("librarian")["hot_failures"]
         while manager.stats("librarian")["hot_failures"] == failures:
             said(agent, next(numbers))
     assert len(warnings_of(caplog, "read-only")) == 1
-    become_primary(shop)
-    shop.hot_proxy.passing()
+    become_primary(tiers)
+    tiers.hot_proxy.passing()
     up(manager, agent, numbers, "hot")
     manager.close()
 
 
-def test_a_table_that_is_deleted_and_made_again_gets_what_the_agent_has(shop: Shop) -> None:
-    manager = shop.manager(hot=None)
+def test_a_table_that_is_deleted_and_made_again_gets_what_the_agent_has(tiers: FaultyTiers) -> None:
+    manager = tiers.manager(hot=None)
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers), next(numbers))
-    shop.dynamodb.client().delete_table(TableName=shop.table)
+    tiers.dynamodb.client().delete_table(TableName=tiers.table)
     said(agent, *itertools.islice(numbers, 3))
     named(manager, agent, numbers, "durable", "table")
-    shop.direct().create_if_missing()
+    tiers.direct().create_if_missing()
     turns = up(manager, agent, numbers, "durable")
     manager.close()
-    whole(TieredSessionManager(_SESSION, durable=shop.direct()), turns)
+    whole(TieredSessionManager(SESSION, durable=tiers.direct()), turns)
 
 
-def test_one_record_that_is_refused_takes_no_other_session_with_it(shop: Shop) -> None:
-    manager = shop.manager()
+def test_one_record_that_is_refused_takes_no_other_session_with_it(tiers: FaultyTiers) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     said(agent, 0)
-    take_the_key(shop)
+    take_the_key(tiers)
     said(agent, 1)
     hot, durable = manager._tiers.hot, manager._tiers.durable
     other = TieredSessionManager("another", hot=hot, durable=durable)
@@ -366,29 +319,29 @@ class Rotating(redis.CredentialProvider):
         return "app", self.password
 
 
-def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(shop: Shop) -> None:
+def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTiers) -> None:
     from strands_manga_memory.stores.redis_hot_store import redis_client
 
-    shop.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
+    tiers.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")
-    client = redis_client([("127.0.0.1", shop.hot_proxy.port)], credential_provider=credentials)
-    manager = shop.manager(hot=RedisHotStore(client))
+    client = redis_client([("127.0.0.1", tiers.hot_proxy.port)], credential_provider=credentials)
+    manager = tiers.manager(hot=RedisHotStore(client))
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers))
-    shop.admin.execute_command("ACL", "SETUSER", "app", "resetpass", ">second")
+    tiers.admin.execute_command("ACL", "SETUSER", "app", "resetpass", ">second")
     credentials.password = None
-    shop.kick()
+    kick(tiers)
     said(agent, *itertools.islice(numbers, 3))
     named(manager, agent, numbers, "hot", "client")
     credentials.password = "second"
     turns = up(manager, agent, numbers, "hot")
     manager.close()
-    whole(shop.manager(), turns)
+    whole(tiers.manager(), turns)
 
 
-def test_a_server_whose_memory_is_full_is_read_all_the_same(shop: Shop) -> None:
-    manager = shop.manager(durable=None)
+def test_a_server_whose_memory_is_full_is_read_all_the_same(tiers: FaultyTiers) -> None:
+    manager = tiers.manager(durable=None)
     agent = talk.new_agent(manager)
     said(agent, 0, 1)
-    fill_memory(shop)
-    assert talk.plain(talk.new_agent(shop.manager(durable=None)).messages) == talk.plain(agent.messages)
+    fill_memory(tiers)
+    assert talk.plain(talk.new_agent(tiers.manager(durable=None)).messages) == talk.plain(agent.messages)

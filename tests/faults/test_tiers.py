@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import RedisHotStore, open_hot_store, open_table
+from strands_manga_memory.stores import RedisHotStore, open_hot_store
 from tests import servers
 from tests.faults import talk
+from tests.faults.conftest import SESSION, FaultyTiers
 
 pytestmark = pytest.mark.xdist_group("tiers")  # its servers and processes are started once
-
-SESSION = "s"
-
-
-@dataclass
-class Both:
-    """A Valkey and a DynamoDB of one's own, each behind a proxy that can misbehave."""
-
-    valkey: servers.Valkey
-    hot_proxy: servers.FaultyProxy
-    durable_proxy: servers.FaultyProxy
-    hot_url: str
-    durable_url: str
-
-    def manager(self, **settings: Any) -> TieredSessionManager:
-        hot, durable = open_hot_store(self.hot_url), open_table(self.durable_url)
-        return TieredSessionManager(SESSION, hot=hot, durable=durable, **settings)
-
-
-_names = itertools.count()
-
-
-@pytest.fixture
-def both(dynamodb_server: servers.DynamoDB) -> Iterator[Both]:
-    with ExitStack() as stack:
-        valkey = stack.enter_context(servers.valkey())
-        hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
-        table = f"faults_{next(_names)}"
-        durable_url = f"dynamodb://{table}?region=us-east-1&endpoint=http://127.0.0.1:{durable_proxy.port}"
-        open_table(durable_url).create_if_missing()
-        yield Both(valkey, hot_proxy, durable_proxy, f"redis://127.0.0.1:{hot_proxy.port}/0", durable_url)
 
 
 def say(agent: Any, *numbers: int) -> None:
@@ -81,46 +47,46 @@ def pause_for_three_seconds(valkey: servers.Valkey) -> None:
 
 
 @pytest.mark.parametrize("fault", [servers.Valkey.flush, restart, pause_for_three_seconds])
-def test_the_hot_tier_loses_or_stalls(both: Both, fault: Callable[[servers.Valkey], None]) -> None:
-    manager = both.manager()
+def test_the_hot_tier_loses_or_stalls(tiers: FaultyTiers, fault: Callable[[servers.Valkey], None]) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1, 2)
     settled(manager)
-    fault(both.valkey)
+    fault(tiers.valkey)
     say(agent, 3, 4, 5, 6)
     settled(manager)
     manager.flush()
     check(manager, agent, 7)
-    other = both.manager()
+    other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
     check(other, agent, 7)
 
 
-def test_the_hot_tier_is_stopped_and_comes_back_empty(both: Both) -> None:
-    manager = both.manager()
+def test_the_hot_tier_is_stopped_and_comes_back_empty(tiers: FaultyTiers) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1)
     settled(manager)
-    both.valkey.kill()
+    tiers.valkey.kill()
     say(agent, 2, 3)
     settled(manager)
-    other = both.manager()
+    other = tiers.manager()
     replica = talk.new_agent(other)
     assert talk.plain(replica.messages) == talk.plain(agent.messages)
     assert manager.stats("librarian")["hot"] == "down"
-    both.valkey.restart(empty=True)
+    tiers.valkey.restart(empty=True)
     say(agent, 4, 5, 6)
     servers.wait_until(lambda: manager.stats("librarian")["hot"] == "up", "the hot tier's return", within=15)
     settled(manager)
     check(manager, agent, 7)
 
 
-def test_the_hot_tier_goes_back_to_an_older_copy(both: Both) -> None:
-    manager = both.manager()
+def test_the_hot_tier_goes_back_to_an_older_copy(tiers: FaultyTiers) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1)
     settled(manager)
-    client = both.valkey.client()
+    client = tiers.valkey.client()
     copies = {key: client.dump(key) for key in client.scan_iter("*:c:*")}
     say(agent, 2, 3)
     settled(manager)
@@ -129,96 +95,96 @@ def test_the_hot_tier_goes_back_to_an_older_copy(both: Both) -> None:
     say(agent, 4)
     settled(manager)
     check(manager, agent, 5)
-    other = both.manager()
+    other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
 
 
 @pytest.mark.parametrize("tier", ["hot", "durable"])
-def test_a_write_that_succeeds_while_its_answer_is_lost_counts_once(both: Both, tier: str) -> None:
-    manager = both.manager(flush_every=1)
+def test_a_write_that_succeeds_while_its_answer_is_lost_counts_once(tiers: FaultyTiers, tier: str) -> None:
+    manager = tiers.manager(flush_every=1)
     agent = talk.new_agent(manager)
     say(agent, 0)
     settled(manager)
-    proxy = both.hot_proxy if tier == "hot" else both.durable_proxy
+    proxy = tiers.hot_proxy if tier == "hot" else tiers.durable_proxy
     for number in range(1, 6):
         proxy.drop_next_answer()
         say(agent, number)
         settled(manager)
     manager.flush()
     check(manager, agent, 6)
-    other = both.manager()
+    other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
-    both.valkey.flush()
-    cold = both.manager()
+    tiers.valkey.flush()
+    cold = tiers.manager()
     assert talk.plain(talk.new_agent(cold).messages) == talk.plain(agent.messages)
 
 
-def test_the_durable_tier_is_down_for_some_turns(both: Both) -> None:
-    manager = both.manager(flush_every=1)
+def test_the_durable_tier_is_down_for_some_turns(tiers: FaultyTiers) -> None:
+    manager = tiers.manager(flush_every=1)
     agent = talk.new_agent(manager)
     say(agent, 0)
-    both.durable_proxy.reset()
+    tiers.durable_proxy.reset()
     say(agent, 1, 2, 3)
     settled(manager)
-    assert talk.plain(talk.new_agent(both.manager()).messages) == talk.plain(agent.messages)
-    both.durable_proxy.passing()
+    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
+    tiers.durable_proxy.passing()
     say(agent, 4)
     manager.flush()
-    both.valkey.flush()
-    cold = both.manager()
+    tiers.valkey.flush()
+    cold = tiers.manager()
     assert talk.plain(talk.new_agent(cold).messages) == talk.plain(agent.messages)
     check(cold, agent, 5)
 
 
-def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(both: Both) -> None:
+def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTiers) -> None:
     """The hot tier was away for the last turns: it has them after a flush, without a further turn."""
-    manager = both.manager()
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)
-    both.hot_proxy.reset()
+    tiers.hot_proxy.reset()
     say(agent, 1, 2)
     settled(manager)
     assert manager.stats("librarian")["hot"] == "down"
-    both.hot_proxy.passing()
+    tiers.hot_proxy.passing()
 
     def is_up() -> bool:
         manager.flush()
         return manager.stats("librarian")["hot"] == "up"
 
     servers.wait_until(is_up, "a flush that reaches the hot tier", within=15)
-    both.durable_proxy.reset()
-    assert talk.plain(talk.new_agent(both.manager()).messages) == talk.plain(agent.messages)
+    tiers.durable_proxy.reset()
+    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(both: Both) -> None:
-    manager = both.manager()
+def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(tiers: FaultyTiers) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)
     settled(manager)
-    both.hot_proxy.reset()
-    both.durable_proxy.reset()
+    tiers.hot_proxy.reset()
+    tiers.durable_proxy.reset()
     say(agent, 1, 2)
     stats = manager.stats("librarian")
     assert stats["unsaved_messages"] == len(agent.messages) - 2
     assert stats["hot"] == "down"
     with pytest.raises(StoreUnavailableError):
         manager.flush()
-    both.hot_proxy.passing()
-    both.durable_proxy.passing()
+    tiers.hot_proxy.passing()
+    tiers.durable_proxy.passing()
     settled(manager)
     manager.flush()
     check(manager, agent, 3)
-    assert talk.plain(talk.new_agent(both.manager()).messages) == talk.plain(agent.messages)
+    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last_flush(both: Both) -> None:
-    manager = both.manager(flush_every=3)
+def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last_flush(tiers: FaultyTiers) -> None:
+    manager = tiers.manager(flush_every=3)
     agent = talk.new_agent(manager)
     say(agent, *range(5))
     settled(manager)
-    servers.wait_until(lambda: len(logged_turns(both)) >= 3, "the flush")
-    both.valkey.flush()
-    other = both.manager()
+    servers.wait_until(lambda: len(logged_turns(tiers)) >= 3, "the flush")
+    tiers.valkey.flush()
+    other = tiers.manager()
     restored = talk.new_agent(other)
     kept = {mark.split()[0] for mark in talk.marks(restored.messages) if mark.startswith("user:")}
     assert {"user:t0", "user:t1", "user:t2"} <= kept
@@ -228,29 +194,29 @@ def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last
     assert talk.request_problems(restored.model.requests[-1].messages) == []
 
 
-def logged_turns(both: Both) -> list[Any]:
-    rows = open_table(both.durable_url).query(SESSION, attributes=[])
+def logged_turns(tiers: FaultyTiers) -> list[Any]:
+    rows = tiers.durable().query(SESSION, attributes=[])
     return [row for row in rows if "#TURN#" in str(row["sk"])]
 
 
-def test_a_restore_that_cannot_read_raises_and_is_never_empty(both: Both) -> None:
-    manager = both.manager()
+def test_a_restore_that_cannot_read_raises_and_is_never_empty(tiers: FaultyTiers) -> None:
+    manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1)
     manager.flush()
-    both.hot_proxy.reset()
-    both.durable_proxy.reset()
+    tiers.hot_proxy.reset()
+    tiers.durable_proxy.reset()
     with pytest.raises(StoreUnavailableError, match="could not be read"):
-        talk.new_agent(both.manager())
-    both.durable_proxy.passing()
-    assert talk.plain(talk.new_agent(both.manager()).messages) == talk.plain(agent.messages)
-    alone = TieredSessionManager(SESSION, hot=open_hot_store(both.hot_url))
+        talk.new_agent(tiers.manager())
+    tiers.durable_proxy.passing()
+    assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
+    alone = TieredSessionManager(SESSION, hot=open_hot_store(tiers.hot_url))
     with pytest.raises(StoreUnavailableError, match="could not be read"):
         talk.new_agent(alone)
 
 
-def test_sixty_managers_share_threads_and_connections(both: Both) -> None:
-    hot, durable = open_hot_store(both.hot_url), open_table(both.durable_url)
+def test_sixty_managers_share_threads_and_connections(tiers: FaultyTiers) -> None:
+    hot, durable = open_hot_store(tiers.hot_url), tiers.durable()
     assert isinstance(hot, RedisHotStore)
     before = talk.writer_threads()
     agents = []
@@ -259,5 +225,5 @@ def test_sixty_managers_share_threads_and_connections(both: Both) -> None:
         agents.append(talk.new_agent(manager))
         agents[-1]("t0 text")
     assert talk.writer_threads() - before <= 8
-    connections = [client for client in both.valkey.client().client_list() if client["cmd"] != "client|list"]
+    connections = [client for client in tiers.valkey.client().client_list() if client["cmd"] != "client|list"]
     assert len(connections) <= 12
