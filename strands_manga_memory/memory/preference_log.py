@@ -522,9 +522,7 @@ class PreferenceLog:
         if not slot or self.partition.salt.preference_id(slot) != record.memory_id:
             return []
         given = record.metadata.get(SET)
-        if isinstance(given, Mapping):  # form of the development versions before 0.3.0
-            given = [[given["value"], given["at"]]]
-        if not isinstance(given, list):
+        if given is None:
             given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
         return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text]
 
