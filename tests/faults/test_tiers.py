@@ -41,18 +41,20 @@ def restart(valkey: servers.Valkey) -> None:
     valkey.restart(empty=True)
 
 
-def pause_for_three_seconds(valkey: servers.Valkey) -> None:
+def pause_for_three_seconds(valkey: servers.Valkey) -> threading.Timer:
     valkey.pause()
-    threading.Timer(3.0, valkey.resume).start()
+    timer = threading.Timer(3.0, valkey.resume)
+    timer.start()
+    return timer
 
 
 @pytest.mark.parametrize("fault", [servers.Valkey.flush, restart, pause_for_three_seconds])
-def test_the_hot_tier_loses_or_stalls(tiers: FaultyTiers, fault: Callable[[servers.Valkey], None]) -> None:
+def test_the_hot_tier_loses_or_stalls(tiers: FaultyTiers, fault: Callable[[servers.Valkey], threading.Timer | None]) -> None:
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1, 2)
     settled(manager)
-    fault(tiers.valkey)
+    timer = fault(tiers.valkey)
     say(agent, 3, 4, 5, 6)
     settled(manager)
     manager.flush()
@@ -60,6 +62,8 @@ def test_the_hot_tier_loses_or_stalls(tiers: FaultyTiers, fault: Callable[[serve
     other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
     check(other, agent, 7)
+    if timer is not None:
+        timer.join()  # before the server is stopped
 
 
 def test_the_hot_tier_is_stopped_and_comes_back_empty(tiers: FaultyTiers) -> None:
