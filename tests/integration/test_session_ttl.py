@@ -139,6 +139,8 @@ def test_the_grace_of_the_durable_tier(grace: float) -> None:
     live = stores.agent()
     live("one")
     assert stores.durable.rows["s", "A:default#HEAD"]["expires_at"] == stores.clock() + 100 + grace
+    live._session_manager.delete_session()
+    assert stores.durable.rows["s", "A:default#HEAD"]["expires_at"] == stores.clock() + 90_000
 
 
 # The end of a conversation
