@@ -305,17 +305,20 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether an answer to the text ``asked``, which may be empty, also answers an earlier question.
 
-    Both texts together must contain 40 % of the question's terms and all of its numbers. An answer such as "I will check"
-    answers nothing.
+    Both texts together must contain 40 % of the question's terms and all of its numbers, names and katakana words. A reply
+    such as "I will check", or a question in return, is no answer.
     """
     text = f"{asked}\n{answer}"
-    is_about_it = term_overlap(question, text) >= _ANSWERED_OVERLAP and set(_DIGITS.findall(question)) <= set(
-        _DIGITS.findall(text)
+    is_about_it = (
+        term_overlap(question, text) >= _ANSWERED_OVERLAP
+        and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
+        and all(name.lower() in text.lower() for name in _NAMES.findall(question))
     )
-    return is_about_it and not POSTPONED.search(answer)
+    return is_about_it and not POSTPONED.search(answer) and not all(map(_is_question, split_sentences(answer)))
 
 
 _DIGITS = re.compile(r"\d+")
+_NAMES = re.compile(r"(?<=[\w,] )[A-Z]\w{2,}|[\u30a1-\u30fa\u30fc]{2,}|(?<=[『「])[^』」]+")
 _WAITS = any_language("summaries.waits")
 
 
