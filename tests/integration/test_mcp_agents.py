@@ -396,6 +396,7 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
     mine, also_mine, theirs = agent("u1", "s1"), agent("u1", "s2"), agent("u2", "s1")
     mine.tool.repair()
     assert mine.tool.flaky(n=1)["status"] == "success"
+    assert Answer(mine.tool.flaky(n="x")).code == "invalid_arguments"
     mine.tool.repair(works=False)
     assert Answer(mine.tool.flaky(n=1)).code == "tool_error"
     assert Answer(mine.tool.flaky(n=1)).details["stale"]
@@ -431,7 +432,7 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
 async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
     """The agent goes on after the deadline and the grace period, and an outer cancellation is neutral for the breaker."""
     middleware = BreakerMiddleware(policy(failures=2, timeout=0.3, grace=0.05))
-    agent = agent_of(stubborn, uses=[("stubborn", {})])
+    agent = agent_of(stubborn, uses=[("stubborn", {"seconds": 1.2})])
     agent.add_middleware(ExecuteToolStage, middleware)
     before = set(asyncio.all_tasks())
     assert str(await agent.invoke_async("Begin.")).strip() == "done"

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -103,18 +104,25 @@ def test_a_probe_whose_task_is_garbage_does_not_hold_its_place() -> None:
     assert breaker.state == "closed"
 
 
-def test_one_of_64_threads_gets_the_probe() -> None:
-    for _ in range(5):
-        breaker, _ = half_open()
-        barrier = threading.Barrier(64)
+def test_one_of_16_threads_gets_the_probe() -> None:
+    """The state changes slowly, so that without the lock other threads come between the change and the permit."""
+    breaker, _ = half_open()
+    barrier, change = threading.Barrier(16), breaker._change
 
-        def ask(breaker: CircuitBreaker = breaker, barrier: threading.Barrier = barrier) -> Permit | None:
-            barrier.wait()
-            return breaker.try_acquire()
+    def change_slowly(*arguments: Any) -> Any:
+        event = change(*arguments)
+        time.sleep(0.02)
+        return event
 
-        with ThreadPoolExecutor(64) as threads:
-            permits = [future.result() for future in [threads.submit(ask) for _ in range(64)]]
-        assert sum(permit is not None for permit in permits) == 1
+    breaker._change = change_slowly
+
+    def ask() -> Permit | None:
+        barrier.wait()
+        return breaker.try_acquire()
+
+    with ThreadPoolExecutor(16) as threads:
+        permits = [future.result() for future in [threads.submit(ask) for _ in range(16)]]
+    assert sum(permit is not None for permit in permits) == 1
 
 
 def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
