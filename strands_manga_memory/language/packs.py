@@ -30,6 +30,7 @@ class Rule:
         pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
         role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
+        at_clause: Whether the pattern can match only at the beginning of a clause, so that it is tried only there.
         revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
         unless: Name of a pattern in the pack's section ``around``. If that pattern matches the nearby text, a match is invalid.
@@ -39,6 +40,7 @@ class Rule:
     pattern: re.Pattern[str]
     role: str = ""
     cues: frozenset[str] = frozenset()
+    at_clause: bool = False
     revokes_instruction: bool = False
     check: str = ""
     unless: str = ""
@@ -144,6 +146,7 @@ class LanguagePack:
             pattern=self.compile(entry),
             role=entry.get("role", ""),
             cues=frozenset(entry.get("cues", ())),
+            at_clause=entry.get("at_clause", False),
             revokes_instruction=entry.get("revokes_instruction", False),
             check=entry.get("check", ""),
             unless=entry.get("unless", ""),
