@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import filled, of_kind, positive, whole
+from strands_manga_memory.arguments import filled, of_kind, positive, seconds, whole
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preferences import slot_for_key
@@ -378,7 +378,7 @@ class UserMemoryStore(MemoryStore):
             at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
         """
         filled("message_id", message_id)
-        at = self.partition.clock() if at is None else at
+        at = self.partition.clock() if at is None else seconds("at", at)
         change = PreferenceChange(removals=[Removal(at, message=message_digest(message_id))])
         if self._outbox is not None:
             self._outbox.retract(self.owner, message_id, at=at)

@@ -314,6 +314,7 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.prefer("k" * 201, "x"), "key must have at most 200"),
         (lambda store: store.recall(query=5), "query must be a text or None, got 5"),
         (lambda store: store.retract(3), "message_id must be a text that is not empty, got 3"),
+        (lambda store: store.retract("m1", at="today"), "at must be a positive number of seconds, got 'today'"),
         (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),
