@@ -473,8 +473,10 @@ class PreferenceLog:
             id_ = salt.statement_id(state.value) if slot.startswith("~") else salt.preference_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
         made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
-        gone = sorted(id_ for id_ in known | records if id_ not in wanted and (id_ in made or id_ == change.dropped))
-        unreadable = {id_ for id_, (_, record) in stored.items() if record is None}
+        gone = sorted(id_ for id_ in known | records if id_ not in wanted and id_ in made)
+        if (dropped := change.dropped) is not None and dropped in stored and dropped not in wanted:
+            gone.append(dropped)
+        unreadable = {id_ for id_, (_, record) in stored.items() if record is None and id_ != change.dropped}
         written = {id_: each for id_, each in wanted.items() if each is not known.get(id_) and id_ not in unreadable}
         return {**dict.fromkeys(gone), **written}
 

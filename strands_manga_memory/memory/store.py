@@ -223,7 +223,7 @@ class UserMemoryStore(MemoryStore):
         Raises:
             ValueError: Key or value are empty, the importance is out of range, or the metadata too large.
             PersonalDataError: The policy refuses the texts.
-            CorruptRecordError: The log of the user's preferences is damaged.
+            CorruptRecordError: The log of the user's preferences or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
         """
         filled("key", key)
@@ -248,6 +248,9 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
+        if record.memory_id not in changed:  # an unreadable record is never replaced
+            what = f"the stored preference {record.memory_id!r} is damaged, so it is not replaced; forget it first"
+            raise CorruptRecordError(what, record=record.memory_id)
         return self._noted(changed.get(record.memory_id) or record)
 
     def record_feedback(
