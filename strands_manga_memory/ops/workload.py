@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from strands_manga_memory.arguments import of_kind
+
 DAYS_A_MONTH = 30.0
 _COMPRESSED_FROM = 2_048  # bytes of a turn, as in the record format of sessions
 _ITEM_BYTES = 300  # bytes of a turn's item in addition to the turn: keys and readable attributes
@@ -72,6 +74,7 @@ class Workload:
         shares = self.models.values()
         if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1.0):
             raise ValueError(f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}")
+        of_kind("keeps_agents", self.keeps_agents, bool, "True or False")
         numbers = {name: value for name, value in vars(self).items() if name not in ("models", "keeps_agents")}
         if self.earlier_sessions is None:
             del numbers["earlier_sessions"]

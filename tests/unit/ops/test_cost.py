@@ -111,6 +111,7 @@ def test_prices_are_data_with_a_date() -> None:
         ("turns_per_session", 0),
         ("models", {"haiku": 0.5}),
         ("users", True),
+        ("keeps_agents", "no"),
     ],
 )
 def test_a_workload_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
