@@ -238,10 +238,11 @@ class AgentConversation:
             self._last = message
 
     def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-        """Add a message to the conversation, or replace the last message of this turn that has the same ``tracking_id``.
+        """Add a message to the conversation, or replace the message's earlier version in this turn.
 
-        A continued answer replaces its earlier version. A message that the caller uses twice is added again: ``history`` then
-        has more messages with its ``tracking_id`` than this turn.
+        A continued answer comes again with the same ``tracking_id``, and replaces the last message of this turn with that id.
+        A message that a caller uses twice is added twice. In that case, ``history`` has more messages with the id than this
+        turn.
 
         Args:
             message: The message.
@@ -318,13 +319,21 @@ class AgentConversation:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the stored state of an agent that was just built or restored, so that its later changes are noticed."""
+        """Remember the states of an agent that was just built or restored. Later changes are found by comparison with them.
+
+        Args:
+            snapshot: The agent's states, keyed as in a Strands snapshot.
+        """
         with self.lock:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store changed metadata values of the agent. While the conversation has no messages, nothing is stored."""
+        """Store the agent's metadata values that have changed. While the conversation has no messages, nothing is stored.
+
+        Args:
+            told: All present metadata values of the agent, keyed by name.
+        """
         before = self._announced
         changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
         if changes and self.local.message_count and self._resets == self.local.resets:
@@ -384,7 +393,7 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Include the unsaved messages of another ``AgentConversation`` of this conversation in the log.
+        """Include unsaved messages of another object for this conversation in the log that this object returns.
 
         Args:
             live: The other object, which an agent of this process uses.
@@ -421,7 +430,7 @@ class AgentConversation:
             before: Position that an earlier call returned. None: the last page.
 
         Returns:
-            The messages in order, and the position; None if there are no earlier messages.
+            The messages in order, and the position. The position is None if there are no earlier messages.
 
         Raises:
             ValueError: The message at the position no longer exists.

@@ -119,9 +119,10 @@ class ConversationSaver:
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return how many seconds a turn may still wait for the answer of a tier.
+        """Return the remaining seconds for which a turn may wait for the answer of a tier; 0 if the tier is known to be down.
 
-        The deadline counts from the time when the save began to use the tier. The result is 0 if the tier is known to be down.
+        Args:
+            deadline: Longest wait in seconds, counted from the time when the save began to use the tier.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -207,6 +208,8 @@ class ConversationSaver:
 
         Raises:
             StoreUnavailableError: The tier is known to be down, or does not take the change.
+            ConflictError: Another writer's change cannot be merged. The attribute ``error`` keeps this error.
+            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps this error.
         """
         if not must and not health.may_try():
             self._retry(health)
@@ -242,11 +245,16 @@ _MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     """Wait until the changes of a save are stored, at most for the deadline of the tier that the save uses.
 
-    A save that is late, or that no tier accepts, is logged and tried again in the background. If the tier is known to be down,
-    there is no wait.
+    If the changes are not stored by then, a warning is logged, and they are saved later in the background. If the tier is known
+    to be down, there is no wait.
+
+    Args:
+        saver: The saver that began the save.
+        future: The save.
 
     Raises:
         ConflictError: Another writer's change cannot be merged with the changes of this save.
+        CorruptRecordError: A stored record is damaged.
     """
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing":
@@ -287,6 +295,7 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_wait
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
         ConflictError: Another writer's change cannot be merged with the changes of this save.
+        CorruptRecordError: A stored record is damaged.
     """
     is_durable = must or has_waited or not is_on_event_loop()
     deadline = tiers.durable_deadline if is_durable else tiers.hot_deadline

@@ -1,4 +1,8 @@
-"""Copies of a conversation's content, for transfers, forks and rewinds."""
+"""Copies of a conversation's content.
+
+A transfer stores a copy in other stores. A fork begins a new conversation with a copy of the first turns. A rewind removes the
+last turns.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,8 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 def _with_new_keys(content: Record) -> Record:
     """Return a copy of a conversation in which each turn has a new key. The order of the turns does not change.
 
-    Without new keys, a fork would have the turn keys of an earlier, deleted fork.
+    A fork (new conversation with a copy of the first turns) therefore shares no turn key with an earlier, deleted fork of the
+    same session id. A process that still has the deleted fork cannot merge that fork's messages into the turns of the new fork.
     """
     tag = secrets.token_hex(4)
 
@@ -106,8 +111,9 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent continues with the shortened history at its next turn. A turn that another writer saves during this call is
-    kept after ``at_turn``, unless ``at_turn`` is 0.
+    A running agent has the shortened history at the first turn after its process has read the conversation again. If another
+    writer saves a turn during this call, that turn is kept, and follows the turn ``at_turn``. With ``at_turn`` 0, no turn is
+    kept.
 
     Args:
         place: Storage key of the conversation.
@@ -249,9 +255,15 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return the present record ``base`` of a conversation, prepared for a merge with ``content``, an earlier state of it.
+    """Return a conversation's present record, prepared for a merge with an earlier copy of the conversation's content.
 
-    The prepared record lists those turns as missing in the log of which ``content`` lacks messages. The merge then adds them.
+    A merge with a new run takes over only turns that are listed as missing in the log. The prepared record therefore lists
+    each turn of which the copy lacks messages.
+
+    Args:
+        hold: Access to the conversation.
+        base: The present record.
+        content: The earlier copy.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}

@@ -229,7 +229,7 @@ class SessionAgent:
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Make the agent's next hook wait until a redaction is stored. The caller therefore need not block the event loop.
+        """Let the next beginning or end of a turn wait until a redaction is stored. This call does not wait.
 
         Args:
             future: Ends when the redaction is stored.

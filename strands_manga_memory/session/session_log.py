@@ -131,7 +131,9 @@ class LogRepository:
         return found
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message with the given message's ``message_id`` in log and history. Its ``tracking_id`` does not change.
+        """Replace the message that has the ``message_id`` of ``session_message``, in the log and in the agent's history.
+
+        The ``tracking_id`` of the message does not change.
 
         Raises:
             ValueError: ``session_id`` is another session, there is no such message, or Strands could not process the new one.

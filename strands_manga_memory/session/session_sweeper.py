@@ -291,8 +291,9 @@ class SessionSweeper:
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
         """Check a conversation in the durable tier, and do the work that is due.
 
-        A conversation is finalized after its time to live, and replaced by a tombstone after the end of its session. Later
-        checks delete its log, and then its last items.
+        While the hot tier has a copy of the conversation, nothing is due. A conversation is finalized after its time to live.
+        ``ttl.grace`` seconds after the end of its session, a tombstone replaces the conversation, and the log is deleted. A
+        later check deletes the expired tombstone.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.

@@ -229,7 +229,7 @@ class StoredSession:
 
         An agent of this process has the shortened history at its next turn. The same holds for an agent of another process with
         ``refresh="turn"``. With ``refresh="never"``, the other agent's next turn still uses the old history. That turn is
-        stored after the shortened history, which the agent has from the following turn on.
+        stored after the kept turns. From the following turn on, the other agent has the shortened history, too.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.
@@ -251,10 +251,10 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history, except messages that were edited in it.
+        """Yield the messages of an agent's history, except edited messages and those that the conversation manager wrote.
 
-        Each is a dict with ``message`` and ``at`` (seconds since 1970). A conversation that no agent of this manager uses is
-        read from the tiers, even if only one of them answers.
+        Each message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). A conversation that no agent of this
+        manager uses is read from the tiers. A tier may be down if the other tier has the conversation.
 
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
@@ -348,7 +348,7 @@ class StoredSession:
     def transfer(self, transferred: TransferredConversation | TransferredOrchestrator, id_: str) -> Standing:
         """Store a copy of a conversation from another session manager, unless a conversation of that id exists in this session.
 
-        The conversation is written to the durable tier in one commit. Its time to live begins now.
+        If there is a durable tier, the conversation is not written to the hot tier. Its time to live begins now.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.

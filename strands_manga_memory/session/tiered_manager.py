@@ -73,7 +73,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         codec: Compresses, encrypts and checksums stored values.
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier survives the process. Default 2.0.
-        max_unsaved: Number of unsaved messages from which on a new turn raises ``StoreUnavailableError``. Default 10,000.
+        max_unsaved: A new turn raises ``StoreUnavailableError`` if this many messages, or more, are unsaved. Default 10,000.
         clock: Returns the time in seconds since 1970.
 
     Raises:
@@ -117,7 +117,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks that restore and save an agent, Graph or Swarm.
 
-        An agent is saved after all other hooks have run, so that their changes are saved, too.
+        An agent is saved after all other hooks have run, so that changes by these hooks are saved, too.
         """
         # The callbacks are methods: functions defined here would be created again for each of thousands of agents.
         registry = timed(registry)
@@ -212,8 +212,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in all stored content.
 
-        The call waits until the new message is stored, at most for ``durable_deadline``; a later write is done in the
-        background. On an event loop, the call does not wait, but the agent's next hook does. Nothing stored later has the
+        The call waits until the new message is stored, at most for ``durable_deadline``. On an event loop, the next beginning
+        or end of a turn waits instead. A write that takes longer is completed in the background. No later write stores the
         original message.
         """
         live = self._agent(agent)

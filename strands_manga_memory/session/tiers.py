@@ -110,7 +110,8 @@ def tombstone_key(partition: str) -> Key:
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
     """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
 
-    A caller that also deletes each conversation must list the conversations after this call, because more may have been saved.
+    Until the end of this call, a conversation may still be saved for the first time. A caller that also deletes each
+    conversation must therefore list the conversations after this call.
 
     Args:
         table: The durable tier.
@@ -176,7 +177,8 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the index partition to read first. The later ones follow, and then those before it.
+            start: Number of the first index partition to read, from 0. The partitions with higher numbers follow, and then
+                those with lower numbers.
         """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
@@ -278,7 +280,7 @@ def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: f
     Args:
         table: The durable tier.
         session: Storage id of the session.
-        ids: Original ids of ``session``, ``user`` and ``tenant``.
+        ids: Unescaped ids of ``session``, ``user`` and ``tenant``.
         waits_until: Time when the last hot copies have expired, in seconds since 1970; None if there are none.
     """
     entry = directory_entry(session, ids)

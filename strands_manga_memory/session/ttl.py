@@ -40,7 +40,7 @@ _GROWING = 20
 
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
-    """Policy that sets how long a conversation stays in the hot tier, and how long a session lasts.
+    """Policy for the time to live of a conversation in the hot tier, and for the end of an unused session.
 
     In the mode ``hybrid``, the time to live depends on the user's service tier and on the number of turns:
 
@@ -49,19 +49,21 @@ class TtlPolicy:
     - ``vip``: 3,600 seconds, and 7,200 from 5 turns on.
 
     Args:
-        tier: The user's service tier: ``standard``, ``premium`` or ``vip``; any other counts as ``standard``. Or a function
-            that returns it, called at each use, because the service tier may change during a session.
+        tier: The user's service tier (``standard``, ``premium`` or ``vip``), or a function that returns the service tier. Any
+            other text counts as ``standard``. The function is called at each use, because the service tier may change during
+            a session.
         mode: ``hybrid`` (default): by service tier and turns; the agent's reads and writes restart the time to live.
             ``sliding``: always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for
             each turn after the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
             never restarted.
         seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it has the effect of ``sliding``.
             Default 1,800.
-        session: Seconds after the last use at which the session ends. The next use starts a new one. Default 86,400.
-        grace: Seconds that stores keep data beyond its logical expiry. Default and least 3,600.
+        session: Seconds after the last use at which the session ends. The next use begins a new session. Default 86,400.
+        grace: Seconds for which stores keep expired data. Default and minimum 3,600.
 
     Raises:
-        ValueError: A mode is unknown, or a number of seconds is not positive.
+        ValueError: ``mode`` is unknown, ``tier`` is neither text nor a function, ``seconds`` or ``session`` is not positive, or
+            ``grace`` is below 3,600.
     """
 
     tier: str | Callable[[], str] = "standard"
@@ -96,7 +98,10 @@ class TtlPolicy:
 
     @property
     def tombstone_seconds(self) -> float:
-        """Seconds for which stores keep a tombstone. At least 25 hours, and longer than stores keep an unused conversation."""
+        """Seconds for which stores keep a tombstone.
+
+        The number is at least 90,000 (25 hours). A tombstone is kept at least as long as an unused conversation.
+        """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
 

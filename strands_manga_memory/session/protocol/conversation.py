@@ -82,7 +82,7 @@ class Conversation:
     def is_flush_due(self) -> bool:
         """Whether a flush is due: ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
 
-        Outdated means that it lacks a redaction, is hours older than the last use, or is marked complete before the last turn.
+        Such a record lacks a redaction, is hours older than the last use, or was marked complete before the last turn.
         """
         if self.durable is None:
             return False
@@ -146,7 +146,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the conversation from the hot tier, merge it with this process's copy, and return its state; None if missing."""
+        """Read the record in the hot tier, merge it into this process's copy, and return the record; None if there is none."""
         hot = self._hot()
         with self._hot_io:
             found = hot.read(touch=touch)
@@ -159,10 +159,10 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the conversation from the durable tier, merge it with this process's copy, and return its state or None.
+        """Read the record in the durable tier, merge it into this process's copy, and return the record; None if there is none.
 
         Args:
-            is_alone: Whether the hot tier lacks the conversation. Logged turns that the state does not list are then added.
+            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
         """
         durable = self._durable()
         with self._durable_io:
@@ -258,7 +258,7 @@ class Conversation:
                 if self.begins_durably and not fills:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
                 draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
-                # The stored record may lack the mark that turns are logged, which the next change brings.
+                # The stored record may still list logged turns as missing in the log. The next change corrects the list.
                 is_stored = not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2])
                 if is_stored or self._write_hot(draft):
                     break
@@ -410,7 +410,7 @@ class Conversation:
             self._attempt(self._write_hot, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write missing turns that have ended to the log. Return the other missing turns, with their numbers of messages there.
+        """Write missing turns that have ended to the log. Return the other missing turns, with their message counts in the log.
 
         A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """
@@ -434,7 +434,7 @@ class Conversation:
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
             # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
-        durable.purge(record.logs_from)  # a rewind that died may have left the originals
+        durable.purge(record.logs_from)  # an interrupted rewind may have left the originals
 
     # Ending
 
@@ -534,7 +534,7 @@ class Conversation:
         """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, to refuse late writes.
 
         Returns:
-            False if the hot tier lacks the conversation, the durable tier lacks some of it, or another process has changed it.
+            False if the hot copy is missing, has content that the durable tier lacks, or was changed by another process.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot_io:
@@ -586,7 +586,7 @@ class Conversation:
 
     @staticmethod
     def _attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, StoreUnavailableError | None]:
-        """Return the result of a call and None or, if a tier does not answer, None and its error."""
+        """Call a function that uses a tier. Return the result and None; if the tier does not answer, None and the error."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

@@ -237,7 +237,7 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the number of the conversation's first run that none of the tombstones deletes; 0 without tombstones."""
+        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0 without tombstones."""
         numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
@@ -362,14 +362,14 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the record to store, with each known turn of this process that the log of the durable tier really has.
+        """Complete the list ``seen`` of a record that will be stored, and return the record.
 
-        The log is read because a table that was restored from a backup may lack turns. The turns are added to ``seen``, which
-        maps the keys of known turns to their numbers of messages.
+        ``seen`` maps the keys of known turns to their numbers of messages. A message is added to a number only if the log
+        has the message, because a table that was restored from a backup may lack messages.
 
         Args:
-            head: Record of the conversation that will be stored.
-            record: Record of the conversation in this process.
+            head: The record that will be stored.
+            record: The record of this process. Its list ``seen`` has all known turns.
         """
         unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
         if not unproven:

@@ -81,8 +81,8 @@ class _Stored:
         expect: Epoch and version in the store, which the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The state of the conversation; None if there is none.
-        parts: Field number and content of each part that a restore reads. The key of an edited message is the message, and its
-            content is None.
+        parts: Field number and content of each part that a restore reads. The key is a turn's key, a state value's name, or
+            the edited message itself. The content of an edited message is None.
         archive: Field number and message count of each turn that a restore does not read.
         unreadable: Field number and message count of each turn that cannot be read.
         small: Python ``hash()`` of the content of each field without a number, such as ``view``, keyed by field name.
@@ -187,7 +187,10 @@ class HotTier:
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds from the last read until the conversation counts as expired; negative if it has expired, None if missing."""
+        """Seconds from the last read or write until the conversation counts as expired.
+
+        The number is negative if the conversation has expired. It is None if the conversation is missing or not known.
+        """
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:

@@ -99,7 +99,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """End the open turn of the conversation, and let the next message begin a new turn."""
+        """End the open turn, and let the next message begin a new turn, even if a deletion interrupted the open turn."""
         with self.lock:
             self.end_turn()
             self._skips_rest = False
@@ -150,7 +150,7 @@ class LocalCopy:
             self.own[key] = replace(turn, messages=(*turn.messages[:number], message, *turn.messages[number + 1 :]))
 
     def end_turn(self) -> None:
-        """End the open turn, so that the next message begins a new turn."""
+        """End the open turn. The next message begins a new turn, unless a deletion interrupted the open turn."""
         with self.lock:
             if self._open is not None:
                 self.own[self._open] = replace(self.own[self._open], is_open=False)
@@ -360,7 +360,7 @@ class LocalCopy:
 
         Args:
             found: The record; None if the tier has none.
-            logged: Old turns (see ``forgotten_keys``) that are in the log, with their numbers of messages there.
+            logged: Message counts in the log of turns that are too old for the newer record's list ``seen`` of known turns.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -422,7 +422,7 @@ class LocalCopy:
 
         Args:
             unproven: Keys of the turns that were searched in the log, because they may have lost messages.
-            found: Those of these turns that the log has.
+            found: The searched turns that the log has.
             incarnation: Number of the conversation's run to which the log belongs. If another run has begun, nothing changes.
         """
         with self.lock:
@@ -456,7 +456,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self, *, besides: str = "") -> bool:
-        """Return whether this process has changes that ``base`` does not have, apart from the state value ``besides``."""
+        """Return whether this process has unsaved changes. A change of the state value named ``besides`` does not count."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changes.keys() - {besides})
 
@@ -467,7 +467,7 @@ class LocalCopy:
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
         """Return the number of messages of each turn that the hot or the durable tier has stored, keyed by turn key.
 
-        It is taken from each tier's last known record, unless that belongs to another run of the conversation.
+        The numbers are from the last known record of each tier. A record of another run of the conversation is ignored.
         """
         with self.lock:
             lengths: dict[TurnKey, int] = {}
@@ -502,7 +502,7 @@ class LocalCopy:
     # Internals
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether another writer has made changes while this process has unsaved changes."""
+        """Return whether ``joined``, the merge with ``found``, has foreign changes while this process has unsaved changes."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
@@ -513,7 +513,7 @@ class LocalCopy:
         return self.has_work(besides=CLOSED) and not mine.has_content_of(theirs)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Mark messages of the agent's history as outdated if their redactions are not in ``before`` (earlier redactions)."""
+        """Mark messages of the agent's history as outdated if their redactions are new, compared with those in ``before``."""
         if self.base.redactions == before:
             return
         new = {(key, at) for key, one in self.base.redactions.items() for at in one if one[at] != before.get(key, {}).get(at)}

@@ -1,7 +1,7 @@
 """State of a conversation as one process or tier knows it (a record), and functions that merge two records. No I/O.
 
-The author of a record is the process that wrote it. A stored record is replaced only if it has not changed since that process
-read it.
+The author of a record is the process that wrote the record. A process replaces a stored record only if the record has not
+changed since the process read it.
 
 The log holds all turns, in the durable tier if there is one. An incarnation is one run of the conversation. It lasts until a
 deletion, an expiry or a rewind; the next incarnation then begins.
@@ -51,7 +51,7 @@ class Version(NamedTuple):
     Attributes:
         time: Lamport time.
         tag: Random text.
-        marks: Number of later writes that changed only the record's list of turns that are missing in the log.
+        marks: Number of writes since the write with this time and tag. They changed only the list of turns missing in the log.
     """
 
     time: int = 0
@@ -164,8 +164,8 @@ class Record:
     Args:
         version: Version of the record. It is higher than every version that the author had seen.
         incarnation: Number of the incarnation; 0 if none is known.
-        carries_from: First incarnation after the last deletion. Turns of it and of later ones are copied to the present
-            incarnation if the log lacks them.
+        carries_from: First incarnation after the last deletion. Turns of this incarnation and of later ones are copied to the
+            present incarnation if the log lacks the turns.
         last_rewind: The incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
@@ -251,7 +251,10 @@ class Record:
         return self.unlogged[key] if key in self.unlogged else self.seen.get(key, 0)
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a process's copy of a turn has more messages than this record, or knows that the turn has ended."""
+        """Return whether a process's copy of a turn is newer than the record's copy.
+
+        A newer copy has more messages, or has ended while the record's copy is open.
+        """
         known = self.turns.get(key)
         if self.seen.get(key, 0) < len(turn.messages):
             return True
@@ -363,14 +366,15 @@ def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None
 
 
 def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
-    """Return the keys of turns that are so old that only the log shows whether they were stored.
+    """Return the keys of turns that are too old for the newer of two records to show whether its author knew them.
 
-    A record lists only its newest turns. The returned turns are too old for the list in the newer one of two records.
+    A record lists only the newest turns that its author knew. For older turns, only the log shows whether they were stored.
 
     Args:
         one: A record.
         other: Another record of the conversation. The order of the two records has no effect.
-        own: Keys of turns that this process has not saved. Turns that the older record lists as missing in the log are added.
+        own: Keys of turns to check, which this process has not saved. The turns that the older record lists as missing in the
+            log are also checked.
     """
     newer, older = _in_order(one, other)
     return set() if newer.deletes(older) else {key for key in {*older.unlogged, *own} if newer.has_forgotten(key)}
@@ -440,7 +444,7 @@ def is_nothing(record: Record | None) -> bool:
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has no log yet of the conversation's run (incarnation) in a record.
+    """Return whether the durable tier has no log yet of the run (incarnation) to which a record belongs.
 
     Args:
         record: The record.
@@ -523,9 +527,10 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
-    """Return whether the author of ``newer`` must have known a turn that is too old for the list ``newer.seen``.
+    """Return whether a turn is too old for the list ``newer.seen``, but is in the log.
 
-    The author knew the turn if it is in the log. It is there if ``logged`` has it, or if ``older`` does not list it as missing.
+    The author of ``newer`` must have known such a turn. A turn is in the log if ``logged`` has the turn, or if ``older`` does
+    not list the turn as missing.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 

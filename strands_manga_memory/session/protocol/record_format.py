@@ -189,8 +189,8 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored together with the record. A turn that has the same number in the
-            list ``seen`` is left out there.
+        held: Number of messages of each turn that is stored together with the record. If ``seen`` has the same number for a
+            turn, the stored form of ``seen`` leaves out that turn.
         bodies: Reference number of each edited message, keyed by serialized message, if these messages are stored elsewhere.
             None: the object contains the edited messages.
     """
@@ -342,7 +342,16 @@ def _add_whole(entries: list[Any], number: int) -> None:
 def window_of(
     entries: Sequence[Any], lengths: Mapping[TurnKey, int], bodies: Mapping[int, bytes] | None = None
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from a JSON list. Messages of turns that are not in ``lengths`` are left out."""
+    """Parse an agent's history from a JSON list. This is the inverse of ``window_list``.
+
+    Args:
+        entries: The JSON list.
+        lengths: Number of messages of each turn. Messages of turns that are not in ``lengths`` are left out.
+        bodies: Edited or written messages that are stored elsewhere, keyed by reference number. None: the list contains them.
+
+    Raises:
+        ValueError: The history has too many messages.
+    """
     keys = dict(enumerate(sorted(lengths), 1))
     window: list[Slot] = []
     for entry in entries:
