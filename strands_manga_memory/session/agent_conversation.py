@@ -96,7 +96,7 @@ class AgentConversation:
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether the agent's messages are stored as its history. False for an orchestrator, and for a model that
             keeps the messages itself.
-        is_strict: Whether two cases are errors: a store cannot be read when the conversation is opened, or another writer
+        is_strict: Whether to raise an error if a store cannot be read when the conversation is opened, or if another writer
             changes the conversation while this process has unsaved changes.
 
     Attributes:

@@ -68,13 +68,13 @@ class ConversationSaver:
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save the changes of the conversation in the background. If a flush is due, also flush them.
+        """Save the changes of the conversation in the background, and flush the changes if a flush is due.
 
         Args:
-            flush: Whether to flush in any case.
+            flush: Whether to flush even if no flush is due.
 
         Returns:
-            Future that ends when the changes are stored in a tier.
+            Future that ends when the changes are stored in a tier. The future does not wait for the flush.
         """
         self.asked_at = None
         if self._is_scheduled:

@@ -41,7 +41,7 @@ class TransferredConversation:
         window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is the same message, possibly
             edited. Any other message is only in the history. None: the history has all messages of ``log``.
         states: The agent's states, keyed as in a Strands snapshot: ``state``, ``conversation_manager_state``,
-            ``interrupt_state``, ``model_state``. For a missing state, the agent keeps its initial one.
+            ``interrupt_state``, ``model_state``. If a state is missing, the agent keeps its initial state.
         metadata: The values that ``set_metadata`` stored.
         created: Time when the conversation began, in seconds since 1970. None: now.
     """

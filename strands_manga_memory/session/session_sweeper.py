@@ -352,7 +352,9 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation or, if it has no log any more, its expired tombstone and index entries.
+        """Delete the log of an ended conversation. Without a log, delete the expired tombstone and the index entries.
+
+        Before the log is deleted, the finalizer is called if the log has turns of expired runs.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.

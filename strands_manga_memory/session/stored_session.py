@@ -461,8 +461,8 @@ class StoredSession:
             kind: Kind of the conversation: ``A`` for an agent, ``M`` for a Graph or Swarm.
             id_: Id of the agent or orchestrator.
             tiers: Stores to use instead of the session's stores.
-            is_strict: Whether two cases are errors: a store cannot be read at the opening, or another writer changes the
-                conversation while this process has unsaved changes.
+            is_strict: Whether to raise an error if a store cannot be read when the conversation is opened, or if another writer
+                changes the conversation while this process has unsaved changes.
         """
         ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
         return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)

@@ -63,13 +63,14 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier or its URL. Each turn is saved in it. With a durable tier, a hot tier that ends with the process is
-            not used.
-        durable: The durable tier or its URL (a missing table is then created). Turns are flushed to it every ``flush_every``
-            turns, at interrupts and at ``close``, or every turn if no hot tier survives the process.
+        hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a hot tier that ends with the
+            process is not used.
+        durable: The durable tier or its URL. For a URL, a missing table is created. Turns are flushed to this tier every
+            ``flush_every`` turns, at interrupts and at ``close``. If no hot tier survives the process, each turn is saved in
+            this tier.
         flush_every: Number of turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
-        refresh: ``turn``: one read before each turn gets the turns of other devices. ``never`` (default): no such read.
+        refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or ``never`` (no, the default).
         codec: Compresses, encrypts and checksums stored values.
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier survives the process. Default 2.0.

@@ -109,7 +109,7 @@ class Conversation:
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
             read: Wrapper around the read of a tier. It gets the tier's name and the function that reads.
-            start: Starts the read of the hot tier, such as in a thread.
+            start: Starts the read of the hot tier, such as in a thread, and returns the future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -331,7 +331,7 @@ class Conversation:
             for _ in attempts("durable"):
                 is_new = durable.record is None and not self.local.base.incarnation
                 if is_new and durable.unlisted_keys(Record(incarnation=1)) and self.read_head() is None:
-                    # The log is left of a conversation that was lost or deleted: nothing of it may come back.
+                    # The log is from a conversation that was lost or deleted. None of its turns may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
@@ -364,7 +364,7 @@ class Conversation:
             return bool(self._attempt(self._write_hot, self.local.draft())[0])
 
     def _fill_hot(self) -> None:
-        """Write the conversation to a hot tier that lacks it, unless the durable tier's version differs (as by a deletion)."""
+        """Write the conversation to a hot tier that lacks it, if the durable tier still has the version of this process."""
         with self._hot_io:
             record, head = self.local.base, self.local.head_copy
             is_stored = record.incarnation and head is not None and head.version == record.version
@@ -432,7 +432,7 @@ class Conversation:
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         turns = {key: record.turns[key] for key in new if key in record.turns and key in stored}
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
-            # Also a turn that the log lacks: a put of the original that is on its way is joined with the redacted one.
+            # Also a turn that the log lacks: a late put of the original is then merged with the redacted turn.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
         durable.purge(record.logs_from)  # an interrupted rewind may have left the originals
 

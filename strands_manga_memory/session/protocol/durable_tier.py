@@ -498,7 +498,7 @@ def put_split(
         when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
         scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the value that interrupted
-            writes have left are then deleted, too; see also ``Table.put``.
+            writes have left are then deleted, too. ``Table.put`` gets the same option.
 
     Returns:
         The first item without the value; None if the condition was not met.

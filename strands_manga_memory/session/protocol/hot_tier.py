@@ -439,7 +439,7 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
     """Return version, state and time to live of a conversation in the hot tier, without its messages.
 
     Returns:
-        These values; None if the hot tier has no copy, or only a tombstone.
+        A ``HotRecord`` with these values; None if the hot tier has no copy, or only a tombstone.
     """
     found = store.load(name, [_HEAD_FIELD], touch=False)
     return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found

@@ -493,8 +493,7 @@ class LocalCopy:
     def next_tombstone(self, known: int, found: Record | None) -> Record:
         """Return the tombstone of a deletion: an empty record that begins a new run of the conversation (an incarnation).
 
-        The run's number is higher than ``known`` and the numbers of the present run and of ``found``, a tier's record (or
-        None).
+        The run's number is higher than ``known``, and than the numbers of the present run and of a tier's record ``found``.
         """
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
@@ -568,7 +567,7 @@ class LocalCopy:
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
-        # Not an open turn that a rewind removed and that has not grown since.
+        # An open turn that a rewind removed counts only if the turn has grown since then.
         used = {key for key, turn in self.own.items() if len(turn.messages) > base.removed.get(key, 0)}
         mine = [slot for slot in self.window if slot.key in used]
         present = set(ancestor)

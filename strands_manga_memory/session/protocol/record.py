@@ -423,10 +423,9 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 
 
 def grown_slots(window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]) -> list[Slot]:
-    """Return the messages of another history that are not in ``known``, as references.
+    """Return references to the messages of another history that are not in ``known``.
 
-    If such a message belongs to a turn of which the agent's history has no message, the turn's known messages are returned,
-    too.
+    If the agent's history lacks the whole turn of such a message, all messages of the turn in the other history are returned.
 
     Args:
         window: The agent's history.
@@ -494,7 +493,7 @@ def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record 
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of those turns that have ended, or got no message after ``silent_since`` (seconds since 1970)."""
+    """Return those of ``keys`` whose turns have ended, or got no message after ``silent_since`` (seconds since 1970)."""
     turns = record.turns
     return {
         key for key in keys if key in turns and (not turns[key].is_open or max(turns[key].times, default=0.0) <= silent_since)
@@ -536,9 +535,9 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKe
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
-    """Return the messages of the record ``older`` that the author of the record ``newer`` had not seen, as references.
+    """Return references to the messages of the record ``older`` that the author of the record ``newer`` had not seen.
 
-    If such a message belongs to a turn of which the newer history has no message, the turn's seen messages are returned, too.
+    If the newer history lacks the whole turn of such a message, all messages of the turn in the older history are returned.
     """
     shown = newer.shown_keys
     slots = []

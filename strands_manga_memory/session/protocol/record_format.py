@@ -194,7 +194,7 @@ def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[b
         bodies: Reference number of each edited message, keyed by serialized message, if these messages are stored elsewhere.
             None: the object contains the edited messages.
     """
-    # A turn that is stored with the record was seen by its author, also beyond the last turns that ``seen`` counts.
+    # A turn that is stored with the record was seen by the record's author, also beyond the last turns that ``seen`` counts.
     lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
     value: dict[str, Any] = {
         "version": list(record.version),
