@@ -124,12 +124,14 @@ class MemoryKeeper:
     hot: HotStore | None = None
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store the memories of an ended conversation (summary, preferences and messages), and return its summary.
+        """Store the summary, preferences and messages of an ended conversation as memories of the user.
 
-        Return None if there is no message to summarize and no earlier summary, or if the user's data were erased meanwhile.
-        After an erasure, nothing more is stored. A failed call can be repeated. A later call replaces the summary if the
-        conversation has more messages or if messages were redacted. A conversation that is created again after a deletion or
-        expiry has a summary of its own.
+        A failed call can be repeated. A later call replaces the summary if messages were added or redacted. A conversation
+        that is created again after its deletion or expiry gets a summary of its own.
+
+        Returns:
+            The stored summary of the conversation. None if the conversation has neither a message to summarize nor a stored
+            summary. Also None if the user's data are erased during the call.
         """
         user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
         partition, erased = user.partition, user.erased
@@ -281,9 +283,10 @@ class MemoryKeeper:
         return stored
 
     def _close_questions(self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent) -> None:
-        """Remove open questions that a later session answered, from the summaries of this session and of earlier ones.
+        """Remove the answered questions from the open questions of sessions of the last 7 days.
 
-        ``id_`` is the id of this session's summary. Later sessions were finalized before this one.
+        This session may have answered questions of earlier sessions. Later sessions that are already finalized may have
+        answered questions of this session. ``id_`` is the id of this session's summary.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [each for each in loaded.records.values() if each.type == MemoryType.SUMMARY and each.memory_id != id_]
@@ -297,7 +300,10 @@ class MemoryKeeper:
     def _close_answered(
         self, user: _FinalizedUser, record: MemoryRecord, lines: Sequence[tuple[str, str]], loaded: PartitionContent
     ) -> None:
-        """Remove the open questions of a summary that ``lines``, roles and texts of a later session, answer."""
+        """Remove the questions that a later session answered from the open questions of a summary.
+
+        ``lines`` are the roles and texts of the later session. The changed summary is also put into ``loaded``.
+        """
         turns = [(asked, answer) for (_, asked), (role, answer) in itertools.pairwise(lines) if role == "assistant"]
         questions = map(str, record.listed("open_questions"))
         answered = [each for each in questions if any(is_answer(answer, each, asked) for asked, answer in turns)]
@@ -365,7 +371,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Access to one user's memories while a conversation is finalized. After an erasure of the user, nothing more is stored."""
+    """Access to one user's memories while a conversation is finalized. After an erasure, ``store`` writes nothing."""
 
     partition: UserPartition
     log: PreferenceLog
@@ -393,7 +399,10 @@ def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata of a summary without answered questions. They are listed, so that a later summary leaves them out."""
+    """Return the metadata of a summary, with the answered questions moved from ``open_questions`` to ``answered_questions``.
+
+    A later version of the summary leaves out all questions in ``answered_questions``.
+    """
     known = [*answered, *(each for each in _listed(metadata, "answered_questions") if each not in answered)]
     still_open = [each for each in _listed(metadata, "open_questions") if each not in known]
     return {**metadata, "open_questions": still_open, "answered_questions": known}
@@ -404,9 +413,9 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
     Args:
         transcript: Transcript of the session.
-        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``. Each is assigned to the
-            latest message of the user that states it, and left out without such a message. If ``by_model`` is empty, rules
-            extract the preferences.
+        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``. A preference gets the
+            time and id of the user's latest message that states the value. A preference that no message states is left out.
+            If ``by_model`` is empty, rules extract the preferences from the user's messages.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -436,7 +445,10 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of a conversation's summary, which depends on its ids and creation time alone, and sorts by that time."""
+    """Return the id of a conversation's summary.
+
+    The id is made of the session id, the agent id and the conversation's creation time, and sorts by this time.
+    """
     return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
 
 

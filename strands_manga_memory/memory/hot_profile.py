@@ -1,4 +1,4 @@
-"""Record of a user in the hot tier, and the cache through which an agent uses it.
+"""Record of a user in the hot tier, and the cache through which an agent uses the record.
 
 The record has cached memories, the context (text about the user), recent statements (preferences from messages), and recent
 removals (deleted preferences and retracted messages).
@@ -71,8 +71,10 @@ class ProfileState:
         context: Text about the user for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in the order of their times.
         removals: Recent deletions of preferences and retractions of messages.
-        revision: Last known token of the user's preference log in the table. Each change of the log writes a new token.
-        removed: Token that each removal of memories replaces. A ``context`` from before the removal must not be used.
+        revision: Last known token of the user's preference log in the table. The log gets a new token when agents must read
+            the memories again.
+        removed: Token that each removal of memories replaces. A process that knows another token must not use its
+            ``context``.
     """
 
     epoch: int = 0
@@ -194,12 +196,13 @@ class HotProfile:
         If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            statements: New statements (preferences from messages). Live agents add them to their context.
+            statements: Preferences that the application has just set. Live agents load these before their next model call.
             removals: Deletions of preferences and retractions of messages. Earlier statements that they delete stay deleted,
                 even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
-            is_removal: Whether other memories were removed. After any removal, agents discard an earlier ``AgentContext``.
+            is_removal: Whether memories other than those in ``removals`` were removed. After either kind of removal, agents
+                discard an earlier ``AgentContext``.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.
         """
 
@@ -328,28 +331,29 @@ class HotProfile:
 
 
 class ProfileCache:
-    """Cache of the text about one user, called the context.
+    """Cache of one user's context, the text about the user in an agent's requests.
 
-    The hot tier shares the context with all devices and workers. The context is loaded once per session. It does not change
-    within the session, so the prefix of the prompt stays the same. Preferences that the user states later are overrides. Other
-    devices load the overrides before their next model call. After any process has removed a preference or another memory of
-    the user, ``refresh`` makes a new context from the memories. While the hot tier is unavailable, the process uses the values
-    that it read last.
+    The hot tier stores the context for all devices and workers. A session loads the context once and keeps the text, so that
+    the prefix of the prompt stays the same. ``refresh`` reads a new context after a memory of the user was removed, or after
+    the user's record in the hot tier has expired.
+
+    A preference that the user states during the session is an override of the context. ``refresh`` also loads the overrides
+    from other devices. While the hot tier is unavailable, the process uses the last known values.
 
     Args:
         hot: Hot tier of the cache.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
-        outbox: Outbox that sends stated preferences to another service. None means that ``log`` stores them at once.
+        outbox: Outbox that sends stated preferences to another service. None means that ``log`` stores the preferences.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
-        log: Log of the user's preferences in the memory table. None means that no table has them.
-        reads_revision: Whether each refresh checks if the table changed. This is needed if processes with another hot tier
-            change the table. Default False.
+        log: Log of the user's preferences in the memory table. With None and no outbox, only the hot tier stores preferences.
+        reads_revision: Whether each refresh also looks for changes in the memory table, and reads a new context after a
+            change. This is needed if processes with another hot tier change the table. Default False.
 
     Attributes:
-        context: Text about the user, read from the memories at session start and again after a removal of memories.
+        context: Text about the user.
         writer: Writer that runs the background work of the cache.
         lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
 
@@ -389,17 +393,17 @@ class ProfileCache:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of the preferences that were stated since session start, keyed by subject such as ``genre``, the latest last.
+        """Values of recent preferences that ``context`` lacks, keyed by subject such as ``genre``, the latest last.
 
-        They override the values in ``context``, the text about the user.
+        These values override the values in ``context``, the text about the user.
         """
         return {slot: state.value for slot, state in self.stated.items()}
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences stated since session start, each as value and last statement, keyed by subject such as ``genre``.
+        """Recent preferences that ``context``, the text about the user, lacks, keyed by subject such as ``genre``.
 
-        Statements that are not yet in the hot tier are included.
+        Each has a value and the last statement of the value. Statements that are not yet in the hot tier are included.
         """
         with self._lock:
             rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
@@ -424,10 +428,10 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier, and then in the memory table or the outbox.
+        """Store the preferences of a message in this cache and the hot tier, and then in the outbox.
 
-        A preference is left out if the policy for personal data refuses it, or if its message is from before an erasure of the
-        user's data.
+        Without an outbox, the preferences are stored in the memory table instead, in the background. A preference is left out
+        if the policy for personal data refuses the text, or if the message is from before an erasure of the user's data.
 
         Args:
             preferences: The preferences.
@@ -466,9 +470,9 @@ class ProfileCache:
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
-        """Load stated preferences and changes of memories from other devices and processes, in one round trip.
+        """Load new preferences and notices of changed memories, which other devices and processes wrote to the hot tier.
 
-        If memories were removed, the text about the user is made from the memories again.
+        If memories were removed, or the user's record has expired, ``context`` is read again.
         """
         if self._unsaved:
             self._save()
@@ -486,9 +490,9 @@ class ProfileCache:
     # Inside
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the user's record, or None if the hot tier fails. ``touch`` renews its expiry.
+        """Return the user's record in the hot tier, or None if the hot tier fails. ``touch`` renews the record's expiry.
 
-        If processes with another hot tier may have changed the memory table, the record is first updated from the table.
+        With ``reads_revision``, the record is first updated if the memory table has changed.
         """
         loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
         if loaded is None:
@@ -499,7 +503,7 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state, log))
 
     def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
-        """Return the user's record. If the preference log in the table has changed, the record is first updated from it."""
+        """Return the user's record ``state``, updated from the preference log in the table if the log's revision is new."""
         if (revision := log.revision()) == state.revision:
             return state
         known, erased = log.removals().all, erased_at(log.partition.erased())
@@ -513,7 +517,10 @@ class ProfileCache:
         return self._profile.update(changed, drops=True)
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context (text about the user) and read a new one. After an erasure, discard earlier statements, too."""
+        """Discard the context (text about the user) and use the context in ``state``, or else read a new context.
+
+        After an erasure of the user's data, statements from before the erasure are discarded, too.
+        """
         is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
         self._take(replace(state, removed=""), AgentContext())
         if is_erased:
@@ -522,10 +529,10 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context (text about the user) in the user's record. If it is missing or older than its TTL, read a new one.
+        """Use the context (text about the user) in the user's record ``state``.
 
-        The new context is stored, unless the record changed during the read. If the hot tier is unavailable, ``state`` is None,
-        and the new context is not stored.
+        If the context is missing or older than ``TTL``, a new context is read and stored. The new context is not stored if the
+        record changes during the read, if the user's data were erased, or if the hot tier fails (``state`` is None).
         """
         found = state or ProfileState()
         context = found.context

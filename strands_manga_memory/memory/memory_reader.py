@@ -49,12 +49,15 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
 class MemoryReader:
-    """Reader of one user's memories, for agent contexts, searches and recalls. It records the recalls.
+    """Reader of one user's memories, for agent contexts (texts about the user), searches and recalls.
 
-    A session start reads the memories for the agent's context into a snapshot, a copy in the process. Recent facts and
-    messages, which only searches need, are then read in the background. Both reads are limited, so their cost does not grow
-    with the number of memories. If the snapshot does not answer a query, a search also reads older memories from the table. A
-    recall reads the latest and the most important memories. If too few of these pass its filters, it reads all memories.
+    A session start reads the memories for the context into a snapshot, a copy in the process. Recent facts and messages, which
+    only searches need, are then read in the background. Both reads are limited, so their cost does not grow with the number of
+    memories.
+
+    A search uses the snapshot. If no memory in the snapshot has enough words of the query, older memories are read from the
+    table. A recall always reads the table: the latest and the most important memories, or all memories if too few of these
+    pass the recall's filters. Results of both are recorded for the access counts.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class MemoryReader:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
         Texts that this package adds to requests are first removed from the query. The memories that this process has read are
-        searched. If none of them answers the query, up to 64 older memories with words of the query are read and searched, too.
+        searched. If none of these has enough words of the query, up to 64 older memories with such words are read and searched.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -170,7 +173,7 @@ class MemoryReader:
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
 
-        A session summary that no longer exists is ``"expired"``.
+        The value of a session summary that no longer exists is ``"expired"``.
         """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
@@ -187,10 +190,10 @@ class MemoryReader:
         return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
 
     def _read(self) -> None:
-        """Read the user's profile, and the memories from the hot tier or else from the table, into this process.
+        """Read the user's profile and memories into this process.
 
-        Memories from the table are completed in the background by the recent memories, which only searches need, and then
-        stored in the hot tier.
+        The memories come from the hot tier, or else from the table. After a read from the table, a later background read adds
+        the recent memories, which only searches need, and stores all in the hot tier.
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
@@ -237,8 +240,8 @@ class MemoryReader:
     def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
         """Read memories from the table that ``snapshot``, the copy of the latest memories in this process, does not contain.
 
-        With a query, memories of ``types`` that contain at least one of its words are read. Without a query, the most
-        important memories of ``types`` are read. Missing preferences may be read, too.
+        With a query, memories of any type with a word of the query are read. Without a query, the most important memories of
+        ``types`` are read. The first call for a snapshot also reads the preferences that the snapshot may lack.
         """
         older = self.older.find(
             query,
@@ -263,7 +266,8 @@ class MemoryReader:
     def _complete(self) -> Snapshot:
         """Return the snapshot of the user's memories, with the recent memories that only searches need.
 
-        The call waits up to 5 seconds for their background read. If the table is unavailable or slower, they are missing.
+        The call waits up to 5 seconds for the background read of the recent memories. If the read fails or takes longer, the
+        snapshot lacks them.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
@@ -307,9 +311,9 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule an update of the access counts of memories from the recorded searches, at ``due`` (monotonic seconds).
+        """Schedule the addition of recorded recalls to the access counts of memories, at ``due`` (monotonic seconds).
 
-        If the process exits before ``due``, or the table is unavailable, the next search schedules the update again.
+        If the process exits before ``due``, or the table is unavailable, the next search or recall schedules an update again.
         """
 
         def fold() -> None:

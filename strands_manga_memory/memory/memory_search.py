@@ -245,7 +245,7 @@ class Snapshot:
                 self._index.remove(names)
 
     def used(self, ids: Iterable[str], now: float) -> None:
-        """Count a recall of memories at the time ``now``, so that it affects their ranking in this process at once."""
+        """Add a recall at the time ``now`` to the access counts of memories, for their ranking in this process."""
         with self._lock:
             for id_ in ids:
                 self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
@@ -382,13 +382,14 @@ _MOST_FOUND = 64
 
 @dataclass(frozen=True)
 class WordList:
-    """Words of a user's memories, without the preferences.
+    """List of the words in a user's memories, to find memories without reading all. Preferences are not listed.
 
     Attributes:
         made_at: Time when the list was made, in seconds since 1970.
         ids: Ids of the memories, the latest first.
         importances: Importance of each memory, in the order of ``ids``.
-        words: Checksums of the words of each memory, in the order of ``ids``. Each checksum is between spaces.
+        words: One text for each memory, in the order of ``ids``: the checksums of the memory's words, with a space before and
+            after each checksum.
     """
 
     made_at: float
@@ -413,7 +414,7 @@ class WordList:
         return sorted((id_ for id_ in self.ids if id_ in scores), key=lambda id_: -scores[id_])
 
     def by_importance(self, types: Collection[str]) -> list[str]:
-        """Return the ids of all listed memories of some types, sorted by importance and then by time, the latest first."""
+        """Return the ids of all listed memories of some types, the most important first, then the latest first."""
         listed = zip(self.importances, self.ids, strict=True)
         found = [pair for pair in listed if pair[1].partition("#")[0] in types]
         return [id_ for _, id_ in sorted(found, key=lambda pair: -pair[0])]
@@ -422,9 +423,10 @@ class WordList:
 class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
-    The first search makes the list, for which it reads all memories once. Searches of the next seven days, in all processes,
-    read the list and the memories that it names. The list is made again earlier if it may lack memories that the caller has
-    not read. It is deleted when a memory is deleted, gets other words, or is stored with an old date.
+    The first search reads all memories and makes the list. Searches of the next seven days, in all processes, read the list and
+    then the memories with matching words. The caller of a search has read all memories since a given time. A list from before
+    this time is made again, because the memories in between would not be found. The list is deleted when a memory is
+    deleted, gets other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -442,7 +444,7 @@ class OlderMemories:
 
         Args:
             query: Text to search for, or None.
-            types: Types of the most important memories.
+            types: Types of the memories without a query. With a query, memories of any type are returned.
             since: Time from which on the caller has read all memories, in seconds since 1970.
             known: Ids of the memories that the caller has read. They are left out.
             with_preferences: Whether preferences may be added if the list exists.
@@ -492,11 +494,11 @@ class OlderMemories:
         return None if missing else found
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, and return them with a new list of their words.
+        """Read all memories, make and store a list of their words, and return the memories and the list.
 
-        The list has at most 2.8 MB. Beyond that, the oldest memories are missing in it. The list is also stored, unless the
-        user's memories change or are erased meanwhile, or the store fails. The record ``CHANGES`` shows such a change: each
-        change of memories writes the record, and an erasure deletes it before the memories.
+        The list has at most 2.8 MB. The oldest memories beyond that are not listed. If the store fails, or the user's memories
+        change or are erased during the call, the list is not stored. Such a change is visible in the record ``CHANGES``: each
+        change of memories writes this record, and an erasure deletes this record before the memories.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)

@@ -87,9 +87,10 @@ class UserSalt:
         return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
 
     def statement_id(self, statement: str) -> str:
-        """Return the memory id of a preference without a subject such as ``genre``. The id is derived from the text.
+        """Return the memory id of a preference that has only a text, and no subject such as ``genre``.
 
-        Raises the errors of ``preference_id``.
+        The id is derived from the text ``statement``. Raises ConflictError while the user's memories are erased, and
+        CorruptRecordError if the stored salt cannot be decrypted.
         """
         plain = canonical_value(statement)
         if self._codec is None or not self._codec.encrypts:
@@ -136,7 +137,7 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Number and time of the latest recalls of each memory, keyed by memory id. ``records`` do not count them yet.
+        uses: Recalls that the access counts in ``records`` lack: their number and the last time, keyed by memory id.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -255,19 +256,25 @@ class UserPartition:
     def load_context(self) -> PartitionContent:
         """Read the memories that are needed to finalize a conversation: all summaries, preferences and open questions.
 
-        Recalls that are not in the access counts of the memories yet are read, too. Raises the errors of ``load``.
+        Recalls that are not in the access counts of the memories yet are read, too.
+
+        Raises:
+            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
         """
         return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
 
     def load_start(self) -> PartitionContent:
-        """Read the memories for a session start: at most 66 records, in three queries. Raises the errors of ``load``."""
+        """Read the memories for a session start: preferences, summaries and open questions.
+
+        At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted record can be decrypted.
+        """
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
         """Read the memories that only searches need: the latest messages of sessions, behavioral patterns, facts and feedback.
 
-        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises the
-        errors of ``load``.
+        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises
+        CorruptRecordError if no encrypted record can be decrypted.
         """
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
         return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
@@ -276,7 +283,7 @@ class UserPartition:
         """Read the latest memories of one type or of several types, for a recall.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly summaries. At most 216
-        records are read, in four requests. Raises the errors of ``load``.
+        records are read, in four requests. Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
         latest = marks.latest
@@ -292,7 +299,7 @@ class UserPartition:
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids, and all preferences if ``with_preferences`` is True.
 
-        Raises the errors of ``load``.
+        Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
 
@@ -456,7 +463,8 @@ class UserPartition:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
         If the summary has none, the stored questions of an earlier version are deleted, and the result is None. ``rule`` is the
-        retention of open questions. ``guard`` is the marker of the user's last erasure. After a later one, nothing is stored.
+        retention of open questions. ``guard`` is the marker of the user's last erasure. After a later erasure, nothing is
+        stored and the result is None. By default, erasures are not checked.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:

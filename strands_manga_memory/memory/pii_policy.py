@@ -108,7 +108,10 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Filter of personal data in one user's texts and metadata before storage. ``place`` is the storage key of the user."""
+    """Filter that applies a policy for personal data to one user's texts before storage, and decrypts stored texts.
+
+    ``place`` is the storage key of the user.
+    """
 
     pii: PiiPolicy
     place: str

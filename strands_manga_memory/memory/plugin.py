@@ -189,7 +189,7 @@ class UserContext(Plugin):
 
     Args:
         store: Store of the user's memories.
-        cache: Cache of the user's context in the hot tier.
+        cache: Cache of the text about the user in the hot tier.
         session_id: Id of the session. It is stored with the extracted preferences.
         learn: Extraction of preferences from the user's messages after each turn. ``rules`` knows English and Japanese.
             ``model`` also asks the agent's ``aux_model`` (a second model for background work), and drops values with words
@@ -227,10 +227,10 @@ class UserContext(Plugin):
         self._learner = Learner(cache.writer, cache.lane, self._hear)
 
     def init_agent(self, agent: Agent) -> None:
-        """Read the user's context from the hot tier, or else from the table, and register hooks and middleware with the agent.
+        """Read the text about the user from the hot tier or else from the table, and register hooks and middleware.
 
         Raises:
-            KeyMissingError: The context is encrypted, and its key is missing or destroyed.
+            KeyMissingError: The text is encrypted, and its key is missing or destroyed.
         """
         self._agent = weakref.ref(agent)
         try:
@@ -352,7 +352,7 @@ class UserContext(Plugin):
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences that were stated since session start and are shown to the agent, keyed by subject such as ``genre``."""
+        """Preferences stated since session start that the system prompt lacks, keyed by subject such as ``genre``."""
         shown = self._overrides()
         return {slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown}
 

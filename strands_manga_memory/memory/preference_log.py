@@ -84,7 +84,7 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject of the preference: ``dislikes`` for an unwanted value, a key derived from the text without a subject."""
+        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference without a subject."""
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
@@ -142,7 +142,7 @@ class Removal:
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether a statement is void: an earlier one, of the retracted message or with the deleted subject or value."""
+        """Return whether this removal makes a statement void, as an earlier statement of the same message, subject or value."""
         if statement.at > self.at:
             return False
         if self.message:
@@ -171,7 +171,7 @@ class SlotState:
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Apply statements in the order of their times. Return the value of each subject, that of the latest statement last."""
+    """Apply statements by time, and return the current value of each subject. The subject stated last comes last."""
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
@@ -212,7 +212,7 @@ def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) ->
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge statements in the order of their times, without repetitions: the latest 8 of each of the latest 100 subjects."""
+    """Merge statements by time, without repetitions. Keep the latest 100 subjects, with the latest 8 statements of each."""
     rows = list(known)
     for each in new:
         earlier = next((row for row in rows if each == row or each.repeats(row)), None)
@@ -337,7 +337,7 @@ class PreferenceLog:
         self._importance = importance
 
     def revision(self) -> str:
-        """Return a token that changes whenever the user's memories change. It is empty before the first change."""
+        """Return a token that changes whenever agents must read the user's memories again. It is empty at first."""
         return _revision_of(*self._marks())
 
     def removals(self) -> StoredRemovals:
@@ -348,7 +348,7 @@ class PreferenceLog:
         return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
 
     def read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Return the log with the retractions of the statements' messages, its table item, and the erasure marker."""
+        """Return the log with the retractions of the statements' messages, the log's table item, and the erasure marker."""
         owner = self.partition.owner
         changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
         notes = {(owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
@@ -386,7 +386,7 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Store and publish a change in the background. If the table is unavailable, retry after ``wait`` seconds and later."""
+        """Store and publish a change in the background. If the table fails, retry after ``wait`` seconds, then less often."""
         writer = shared_writer(None, self.partition.table)
 
         def attempt() -> None:
@@ -418,7 +418,7 @@ class PreferenceLog:
         self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a memory derived from sessions, so that finalizing an earlier session does not restore it."""
+        """Record the deletion of a memory derived from sessions. Finalizing an earlier session must not restore the memory."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             self.partition.table.put(self._note(forgotten_id(memory_id), at))
 
@@ -565,7 +565,7 @@ class PreferenceLog:
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a preference log, a token that changes with the log and with an erasure of the user."""
+    """Return the revision of a preference log: the log's token, followed by the token of the user's last erasure."""
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
@@ -593,6 +593,6 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each single value in ``value``, which may list several, to the id of the latest message that stated it."""
+    """Map each of the values that ``value`` lists to the id of the latest message that stated the single value."""
     ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}

@@ -46,8 +46,8 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver ignores the
-            signal if it has one of the same key with a higher number.
+        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver should ignore
+            a signal after another signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
@@ -80,13 +80,16 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Preference of the signal as a statement. If the message id is unknown, the signal's id takes its place."""
+        """Preference of the signal as a statement. Without a message id, the statement has the signal's id."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
 
 class PreferenceSink(Protocol):
-    """Protocol of a receiver of preference signals. It gets the signals of a user in order, each at least once."""
+    """Protocol of a sink, the service that receives preference signals.
+
+    A sink gets the signals of a user in order, each signal at least once.
+    """
 
     def send(self, signal: PreferenceSignal) -> None:
         """Receive a signal, a stated preference or a retraction. After an exception, the signal is sent again later."""
@@ -112,7 +115,7 @@ class TablePreferenceSink:
     The latest message about a subject wins, even if its signal arrives first.
 
     Args:
-        table: Table of the schema ``USER_MEMORY``. If a ``UserMemoryStore`` uses the table, it returns the preferences.
+        table: Table of the schema ``USER_MEMORY``. A ``UserMemoryStore`` of this table returns the preferences.
         codec: Codec of content and metadata in the table.
     """
 
@@ -181,7 +184,7 @@ class PreferenceOutbox:
     Args:
         table: Table of the schema ``USER_MEMORY``.
         sink: Receiver of the signals.
-        codec: Codec of pending signals.
+        codec: Codec of the pending signals and of the users' preferences in the table.
         clock: Function that returns seconds since 1970.
     """
 
@@ -243,7 +246,10 @@ class PreferenceOutbox:
 
     @property
     def has_unstored(self) -> bool:
-        """Whether preferences to send, or deletions of such preferences, still wait to be written to the memory table."""
+        """Whether this process has changes of the outbox that are not yet in the memory table.
+
+        A change adds a signal (a stated preference or the retraction of a message), or deletes a signal.
+        """
         return bool(self._unstored)
 
     def drop(self, owner: Owner, removal: Removal) -> None:
@@ -405,9 +411,9 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the pending signals of all users to the sink, with or without running agents.
+        """Send the pending signals of all users to the sink, and return the number of signals that the sink accepted.
 
-        Return the number of signals that the sink accepted.
+        No agent needs to run. A user is skipped if another worker sends the user's signals, or if the sink fails.
         """
         sent = 0
         for bucket in range(BUCKETS):

@@ -219,7 +219,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Each record has them, so that records of others are rejected."""
+        """User id and tenant as the application passed them. Each stored record has both, to detect records of other users."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -367,8 +367,8 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
     """Return attributes of a record in the form in which the table stores them.
 
     With a codec, all of them are encoded in one attribute ``sealed``. Without a codec, they stay unchanged, unless DynamoDB
-    rejects a value such as NaN. Then they are encoded in ``sealed``, too, but not encrypted. ``place`` is the storage key of
-    the record.
+    rejects a value such as NaN. In that case, the attributes are encoded in ``sealed``, too, but not encrypted. ``place`` is
+    the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -378,7 +378,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
     """Return the attributes of a stored item, decoded if they are encoded in its attribute ``sealed``.
 
-    ``place`` is the storage key of the record. It must be the key with which they were encoded.
+    ``place`` is the storage key of the record, with which the attributes were encoded.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)

@@ -152,7 +152,9 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories once. If the table is unavailable, the agent starts without memories.
+        """Read the user's memories into the process. Strands' ``MemoryManager`` calls this method once.
+
+        If the table is unavailable, the agent starts without memories.
 
         Raises:
             KeyMissingError: The memories are encrypted, and their key is missing or destroyed.
@@ -212,16 +214,17 @@ class UserMemoryStore(MemoryStore):
     def prefer(
         self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store a preference of the user, and replace that of the same key. The case of the key is ignored.
+        """Store a preference of the user, and replace an earlier value of the same key. The case of the key is ignored.
 
         Args:
             key: Subject of the preference, such as ``genre``. Common variants, such as ``favorite genres``, count as this key.
             value: Preferred value.
-            importance: From 0 to 1. Default 0.9.
+            importance: From 0 to 1. Default: the importance of the type ``preference``, usually 0.9.
             metadata: Additional JSON values.
 
         Raises:
-            ValueError: Key or value are empty, the importance is out of range, or the metadata too large.
+            ValueError: Key or value are empty, the key has over 200 characters, the importance is out of range, or the metadata
+                are too large.
             PersonalDataError: The policy refuses the texts.
             CorruptRecordError: The log of the user's preferences or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
@@ -256,7 +259,18 @@ class UserMemoryStore(MemoryStore):
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> MemoryRecord:
-        """Store feedback on an answer or a purchase, with any number as ``rating``. Raises the errors of ``remember``."""
+        """Store feedback on an answer or a purchase.
+
+        Args:
+            content: Text of the feedback.
+            rating: Any number, stored as ``rating`` in the metadata. Default None.
+            metadata: Additional JSON values.
+
+        Raises:
+            ValueError: The content is empty, or the metadata are too large.
+            PersonalDataError: The policy refuses the content.
+            StoreUnavailableError: The table does not answer.
+        """
         extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
         return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
 
@@ -273,8 +287,8 @@ class UserMemoryStore(MemoryStore):
         """Store the summary of a session whose messages are stored elsewhere, or replace the session's stored summary.
 
         Args:
-            session_id: The session.
-            summary: About two sentences.
+            session_id: Id of the session.
+            summary: Text of about two sentences.
             topics: Subjects of the session.
             sentiment: ``positive``, ``neutral`` or ``negative``. Default ``neutral``.
             turn_count: Number of turns.
@@ -322,12 +336,12 @@ class UserMemoryStore(MemoryStore):
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
             since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a
-                session, it is the time when the memory was last learned.
+                session, it is the time of the last update.
             until: End of the period that begins at ``since``. Memories of this time or later are left out.
 
         Raises:
             ValueError: An argument is out of range.
-            CorruptRecordError: A record is damaged.
+            CorruptRecordError: A key is missing, or no encrypted memory can be decrypted. Damaged memories are left out.
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
@@ -338,7 +352,13 @@ class UserMemoryStore(MemoryStore):
         return self.reader.recall(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return the memory with this id, or None if it is missing or expired. The access count needs a second request."""
+        """Return the memory with this id, or None if there is no such memory or the memory has expired.
+
+        A second request reads the latest recalls of the memory, which the stored access count lacks.
+
+        Raises:
+            CorruptRecordError: The memory is damaged or cannot be decrypted.
+        """
         return self.reader.get(memory_id)
 
     def forget(self, memory_id: str) -> bool:
@@ -379,6 +399,10 @@ class UserMemoryStore(MemoryStore):
             message_id: ``tracking_id`` of the message. When its session is finalized (summarized), the message is ignored.
             session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
+
+        Raises:
+            ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
+            StoreUnavailableError: The table is unavailable. The preferences are deleted later, in the background.
         """
         filled("message_id", message_id)
         at = self.partition.clock() if at is None else seconds("at", at)
@@ -404,7 +428,7 @@ class UserMemoryStore(MemoryStore):
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
 
-        A session summary that no longer exists is ``"expired"``.
+        The value of a session summary that no longer exists is ``"expired"``.
         """
         return self.reader.sources(memory_id)
 
@@ -487,7 +511,10 @@ class UserMemoryStore(MemoryStore):
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories derived from a summary: open questions, stored messages, and weekly and monthly summaries."""
+        """Delete the memories derived from a session summary: open questions, messages, and weekly and monthly summaries.
+
+        The copies in this process are removed, too. A memory of another type has no derived memories.
+        """
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
