@@ -79,7 +79,7 @@ class RecallHit:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
         score: Degree to which the message fits the question. Higher is better.
-        by_words: True if the search only compared words. False if a retriever found the message by its meaning.
+        by_words: Whether only the search by words found the message, and not a retriever. Set by ``MessageArchive.search``.
     """
 
     number: int
@@ -91,11 +91,11 @@ class RecallHit:
 class Retriever(Protocol):
     """Protocol for a search engine that a message archive uses in addition to its own search by words.
 
-    Each text has a number, by which it is replaced, removed and found. A retriever begins empty and serves one conversation. It
-    is never called twice at the same time, nor on an event loop.
+    The retriever gets the text of each message with the number of the message. A retriever begins empty and serves one
+    conversation. The archive makes one call at a time, and none on an event loop.
 
-    If ``put`` or ``remove`` raises an error, the same changes are sent again at the next change. If ``search`` raises an error,
-    the archive searches by words alone.
+    If ``put`` or ``remove`` raises an error, the archive sends the same changes again with its next change. If ``search``
+    raises an error, the archive searches by words alone.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
@@ -372,9 +372,9 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a JSON value is an error report of this package's tool guard.
+    """Return whether a JSON value is an error report of the tool guard, which blocks calls of failing tools.
 
-    The guard appends such a report to an earlier successful result of a tool.
+    If an earlier result replaces the result of a failed call, the guard appends such a report to the earlier result.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -204,7 +204,8 @@ class EmbeddingScorer(BackgroundScorer):
     Args:
         embed: Function that turns a list of texts into vectors of one length. The function may block.
         examples: Example sentences of each dialogue act, typical of your application. Default: a few in English and Japanese.
-        weights: Score of each dialogue act, also of the rules. Default ``ImportanceWeights()``.
+        weights: Score of each dialogue act, for scores from embeddings and for scores from rules. Default
+            ``ImportanceWeights()``.
         least: Least similarity to an example, from -1 to 1. A message with less similarity to all examples gets the score
             ``weights.unmatched``. Default 0.5. A good value depends on the vectors.
 

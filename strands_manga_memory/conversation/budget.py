@@ -158,9 +158,9 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes at which a history is compacted (made smaller), for a context window.
 
-    Compaction starts when the request fills the given share of the window. It starts earlier if less than a reserve would stay
-    free: 13,000 tokens as a safety margin and 20,000 for the summary. Windows of less than 100,000 tokens have a proportionally
-    smaller reserve.
+    Part of the window is reserved: 13,000 tokens as a safety margin, and 20,000 tokens for the summary. In a window of less
+    than 100,000 tokens, the reserve is proportionally smaller. Compaction starts when a request reaches the share ``trigger``
+    of the window, or the reserve if that is earlier.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
@@ -196,8 +196,8 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 class Calibration:
     """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
 
-    The ratio is learned from the token usage that the model reports. It is at most 1.6. It is at least 1.0 if the counter is
-    exact, and at least 0.8 if the counter estimates. It rises faster than it falls.
+    The ratio is learned from the token usage that the model reports. The range of the ratio is 1.0 to 1.6 for an exact counter,
+    and 0.8 to 1.6 for a counter that estimates. The ratio rises faster than it falls.
 
     Small requests change the ratio less than large ones. Requests of less than 200 tokens and implausible reports (a ratio
     below 0.5 or above 2.5) are ignored. The ratio has two decimals.
@@ -224,7 +224,7 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set the ratio between the model's and the local token counts. It is limited to the allowed range."""
+        """Set the ratio between the model's and the local token counts. ``ratio`` is limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
@@ -349,8 +349,8 @@ class HistoryLimits:
     def lowest(self) -> int:
         """Smallest size to which a history over its budget may be trimmed, in tokens of the model.
 
-        If it is below ``most``, each trimming makes room for later turns. If not, a full history is trimmed a little in every
-        turn.
+        If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full history is trimmed a little
+        in every turn.
         """
         low = min(self.trim_to or self.most, self.most)
         return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)

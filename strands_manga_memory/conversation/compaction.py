@@ -160,7 +160,9 @@ class MicroCompaction:
 
 
 class VerifiedSummary(Template):
-    """Compaction stage that replaces older turns by a summary. A model writes it in the background, and its facts are checked.
+    """Compaction stage that replaces older turns by a summary.
+
+    A model writes the summary in the background. The facts in the summary are checked.
 
     Args:
         manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with ``settings``.
@@ -321,8 +323,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     Args:
         stages: The stages in their order. Default: all five.
-        trigger: Share of the context window at which the history is compacted. Default 0.80. Compaction starts earlier if the
-            reserve for a safety margin and the summary requires it.
+        trigger: Share of the context window at which the history is compacted. Default 0.80. Compaction starts earlier if
+            requests would otherwise use the tokens reserved for a safety margin and the summary.
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results. Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
         log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full

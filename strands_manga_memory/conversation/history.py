@@ -1,12 +1,12 @@
 """An agent's history: its list class, its difference from the session's message log, and the evicted messages. Does no I/O.
 
-Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. They restore all
-messages after a number of skipped log records. An agent's history differs from these messages if messages were evicted,
-truncated, pinned or edited. The layout is this difference. It is part of the conversation manager's state, so that a restart
-restores the exact history.
+Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. A restore skips the
+oldest log records, and returns all later messages of the log. An agent's history differs from the log if messages were evicted,
+truncated, pinned or edited. This module calls the difference the layout of the history. The conversation manager's state
+contains the layout, so that a restart restores the exact history.
 
-The end of the history usually equals the end of the log. Of the earlier messages, the layout contains the ids, and the full
-content of each message that differs from its log record.
+Usually, the latest messages of the history and of the log are the same. For the messages before these, the layout contains the
+ids, and the full content of each message that differs from its log record.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _BODY = "#"
 class Layout:
     """Difference between an agent's history and the session manager's message log, from which the history is restored.
 
-    The history consists of the messages in ``keys``, followed by the log's messages after ``after``.
+    The history consists of the messages in ``keys``, followed by the latest messages of the log.
 
     Attributes:
         skip: Index of the first log record that a restore needs.
         keys: Messages at the start of the history. Each is given by its tracking id in the log, or by a key of ``bodies``.
         bodies: Full messages that are not in the log in this form, or whose log record is too old to read at a restore.
-        after: Tracking id of a log record. The history ends with the log's messages after this record. None: with all messages
-            of the log, except the first ``skip``.
+        after: Tracking id of a log record. The log's messages after this record are the end of the history. None: all messages
+            of the log, except the first ``skip``, are the end of the history.
     """
 
     skip: int = 0
@@ -350,15 +350,15 @@ _SHARE_SAID = 8
 class LogTail:
     """Latest messages of one conversation, in order and in full: the history, and evicted messages that may return to it.
 
-    The log tail follows the history, but never changes it. "Other code" below means any code except the trimmer, which evicts
-    and truncates messages.
+    The log tail never changes the history. The trimmer evicts and truncates messages of the history. "Other code" means all
+    code except the trimmer.
 
-    If other code changes a message in the history, the new form is recorded here too. If other code removes messages from the
-    history or inserts some (such as a summary), the messages evicted before never return.
+    If other code changes a message in the history, the log tail stores the new form. If other code removes or inserts messages
+    (such as a summary), the messages evicted before never return.
 
     Attributes:
-        settled: Tracking id of the last message at the time of the latest removal or insertion by other code. Evicted messages
-            up to this message do not return. None if there was no such change.
+        settled: Tracking id of the newest message when other code last removed or inserted messages. ``restore`` adds no
+            evicted messages up to this message. None if other code has not removed or inserted messages.
     """
 
     def __init__(self) -> None:
@@ -374,9 +374,10 @@ class LogTail:
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Record the ids of a history's messages. Forget all evicted messages if other code has changed the history.
+        """Record the ids of a history's messages.
 
-        Only messages that code other than the trimmer has removed or inserted count as a change, not those appended at the end.
+        Forget all evicted messages if code other than the trimmer has removed or inserted messages. Messages appended at the
+        end do not count as inserted.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -387,7 +388,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history to the log tail, and the new form of messages that other code has changed.
+        """Add new messages of a history to the log tail. Update messages that code other than the trimmer has changed.
 
         Args:
             history: The history.
@@ -413,8 +414,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages that an earlier process evicted, read from the conversation's log.
 
-        Messages that an earlier process truncated are replaced by their full form. If the log has the messages in memory in
-        another order or with gaps, nothing changes.
+        Messages that an earlier process truncated are replaced by their full form. Nothing changes if the log has the messages
+        of this log tail in another order, or lacks a message between two others.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -436,9 +437,9 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the untruncated form of a message in memory.
+        """Return the untruncated form of a message in this log tail.
 
-        This is the message itself, or ``logged`` (its form in the log) if an earlier process truncated the message.
+        If an earlier process truncated the message, return ``logged`` (the form of the message in the conversation's log).
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -449,8 +450,8 @@ class LogTail:
     def is_due(self, budget: int, room: int) -> bool:
         """Return whether the trimmer should consider evicted messages again.
 
-        This is the case if an eighth of the budget is free. It is also the case if the messages added since the last call of
-        ``candidates`` have this size.
+        True if an eighth of the budget is free, or if the messages added since the last call of ``candidates`` take an eighth
+        of the budget.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -465,7 +466,7 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages from which the trimmer selects a new history: the history and the evicted messages in memory.
+        """Return the messages from which the trimmer selects a new history: the history and stored evicted messages.
 
         Args:
             history: The history.
@@ -493,7 +494,7 @@ class LogTail:
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record that a selection of messages replaces the history.
 
-        Truncated messages in the selection are remembered, so that they are not mistaken for changes by other code.
+        Truncated messages are remembered, so that ``follow`` does not mistake them for changes by code other than the trimmer.
 
         Args:
             history: The history before the replacement.

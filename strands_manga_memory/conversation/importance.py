@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
-    A message is scored once. It is scored again if its content changes, or if its dialogue act changes because the message
-    answers the previous message. A scorer may be slow, but must not wait for I/O.
+    A message is scored again only if its content or its dialogue act changes. The dialogue act changes if the message answers
+    the previous message. A scorer may be slow, but must not wait for I/O.
 
     A scorer whose scores can change later has a whole number ``revision``. When ``revision`` increases, all messages are scored
     again.
@@ -193,7 +193,7 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the previous message asked a question, other than a recommendation.
+        answers: Whether the previous message asked a question. False if the dialogue act of that message is a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
         takes_back: Whether the user revokes an earlier instruction with this message.
         condensed: Shortened form of the message and its number of tokens. None until the shortened form is needed.

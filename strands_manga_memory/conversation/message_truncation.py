@@ -390,7 +390,7 @@ class FullTextArchive:
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads truncated messages, if needed.
 
-        The tool is needed if one of ``messages``, or an earlier message of the conversation, mentions it.
+        The tool is needed if a message of the conversation, such as one of ``messages``, names a text that the tool can read.
         """
         if READER in agent.tool_names:
             return

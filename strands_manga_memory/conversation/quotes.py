@@ -105,8 +105,9 @@ class QuoteFormatter:
             left: Tokens that remain for quotes.
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
-            shown: Texts that the request already contains. They are not quoted.
-            latest: Index of outdated passages, which are not quoted.
+            shown: Texts that the request already contains. Passages of these texts are not quoted.
+            latest: Index that finds outdated passages. A passage is outdated if a later message repeats it with a new number,
+                such as a price. Outdated passages are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -181,8 +182,9 @@ class QuoteFormatter:
 class LatestPassages:
     """Index that finds outdated passages of messages.
 
-    A passage is outdated if a later message repeats it with other numbers, such as a new price. Outdated passages are not
-    quoted. Passages of the user never count as outdated: "I bought volume 1" and "I bought volume 2" are both true.
+    Only passages with numbers can be outdated. Such a passage is outdated if a later message repeats it, usually with other
+    numbers, such as a new price. Passages of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both
+    true.
 
     Args:
         hits: Messages that may be quoted.
@@ -198,7 +200,10 @@ class LatestPassages:
                 self._latest[key] = max(number, self._latest.get(key, 0))
 
     def outdates(self, hit: RecallHit, passage: str) -> bool:
-        """Return whether a later message repeats a passage of a message with other numbers. False for messages of the user."""
+        """Return whether a passage of a message is outdated: a later message repeats it, usually with other numbers.
+
+        False for messages of the user.
+        """
         return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
 
 

@@ -240,15 +240,15 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 
     A message is returned in each of these cases:
 
-    - The message shares a content word with the question. Field names of tool results do not count.
-    - The message is the user's reply to a question of the assistant that shares a content word with the searched question.
+    - The message shares a content word with ``question``. Field names of tool results do not count.
+    - The message is the user's reply to a question of the assistant, and this question shares a content word with ``question``.
       The assistant's question is then returned before the reply.
-    - The message corrects an earlier message of the user that shares a content word with the searched question.
+    - The message corrects an earlier message of the user, and the earlier message shares a content word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
     Args:
         archive: The archive to search.
-        question: The question.
+        question: The question of the user or of the model.
     """
     question = head_and_tail(question)
     first = archive.search(question, _CANDIDATES)

@@ -55,11 +55,11 @@ class SelectionBudget:
     Attributes:
         tokens: Most tokens of the selected messages.
         turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
-        may_truncate: Whether messages may be truncated or shortened.
+        may_truncate: Whether messages may be truncated. If false, each message stays in full or is evicted.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). Old messages of a help desk
             count less.
-        fill_to: Optional messages are added only up to this number of tokens. None: ``tokens``. All messages are optional,
-            except those that always stay.
+        fill_to: Most tokens of the history when optional messages are added. None: ``tokens``. All messages are optional except
+            the first turn, the current turn and pinned messages.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
         lasting_turns: Number of later turns that the selection should serve. Messages are rated as if they were older by this
@@ -220,11 +220,11 @@ def _required(
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Return the messages that always stay, and the positions of the messages that must not be truncated.
 
-    The first turn, the current turn and pinned messages stay. If a caller sends messages of the first turn again, the copies do
-    not belong to the first turn.
+    The first turn, the current turn and pinned messages stay. If several messages have the same tracking id, only the first of
+    them can belong to the first turn.
 
-    Pinned messages must not be truncated. Neither must a tool call in the last message, because the tool may be about to run.
-    With ``spares_request``, the same holds for the user's message of the current turn.
+    These messages must not be truncated: pinned messages, tool calls in the last message (the tools may be about to run), and,
+    with ``spares_request``, the user's message of the current turn.
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that must not be truncated.
@@ -290,8 +290,8 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay in a history until they fit the budget.
 
-    The answer of the first turn is always cut to its beginning and end. Large tool results and final answers are truncated even
-    if they fit, to make room for important optional messages. Further steps follow while the messages exceed the budget:
+    A long answer of the first turn is always truncated. Large tool results and a final answer of the current turn are truncated
+    even if they fit, to make room for important optional messages. Further steps follow while the messages exceed the budget:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -353,8 +353,9 @@ def _make_room(
 class _Item:
     """Candidate for the selection of optional messages.
 
-    The candidate is a group of messages that are evicted together. A group whose last message can be shortened gives two
-    candidates: the group with the short form, and the rest, which restores the full form.
+    A candidate is a group of messages that stay together or are evicted together. If the last message of the group has a short
+    form, there are two candidates: the group with the short form, and the omitted part of this message. Selecting both keeps
+    the full message.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
@@ -362,7 +363,7 @@ class _Item:
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None for a candidate without a short form.
-        needs: For a rest, the candidate with the short form of the same group. None for other candidates.
+        needs: For an omitted part, the candidate with the short form of the same message. None for other candidates.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -385,8 +386,8 @@ def _items(
 ) -> list[_Item]:
     """Return the candidates for the selection of optional messages, the highest rank first.
 
-    Each group of messages that are evicted together is a candidate. If its last message can be shortened, there are two: the
-    group with the short form, and the rest that the short form leaves out.
+    Each group of messages that are evicted together is a candidate. If the last message of a group has a short form, there are
+    two candidates: the group with the short form, and the part that the short form omits.
     """
     items: list[_Item] = []
     for unit in units:
@@ -413,15 +414,18 @@ def _items(
 
 
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
-    """Select candidates (groups of messages) by rank as long as they fit, and return them in this order.
+    """Select candidates (groups of messages) by rank, and return the selected candidates in this order.
+
+    Candidates that do not fit are skipped. The part that the short form of a message omits is a candidate too. It is selected
+    only together with the short form.
 
     Args:
-        items: The candidates, the highest rank first. The part that a shortened message leaves out is selected only with the
-            shortened message.
+        items: The candidates, the highest rank first.
         room: Most tokens to add.
         opened: Numbers of the turns that have selected messages. Updated in place.
         most_turns: Most turns. None: no limit.
-        reasons: Reasons of the outcomes. Updated in place for candidates over the limit of turns.
+        reasons: Reason why each message stays or is evicted, keyed by the position of the message in the history. Updated in
+            place for candidates over the limit of turns.
     """
     taken: list[_Item] = []
     for item in items:

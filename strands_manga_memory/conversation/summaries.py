@@ -50,7 +50,8 @@ class SummaryTrigger:
             history, and the tokens at which a summary is due.
 
     Raises:
-        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens``, or ``on_warning`` is not a function.
+        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens`` or given without ``tokens``, or ``on_warning``
+            is not a function.
     """
 
     tokens: int | None = 8_000
@@ -108,8 +109,7 @@ class SummarySpan:
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
         old: Messages of the old turns, including those that show the summary.
-        fresh: Those messages of the old turns that no summary covers yet. Summarized messages of pinned turns stay in the
-            history, but are not among them.
+        fresh: Messages of the old turns that no summary covers yet.
         recent: Messages of the recent turns.
     """
 
@@ -124,7 +124,7 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Return this history, divided into old and recent messages after the message with the id ``last``.
+        """Divide this history again, so that the old messages end with the message whose id is ``last``.
 
         None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no summary covers yet).
         """
@@ -156,8 +156,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history into old messages and recent messages.
 
-    The old messages are before position ``split``. They end with the last of them that no summary covers. If a summary covers
-    all of them, they end at ``split``.
+    The old messages end with the last message before position ``split`` that no summary covers. If there is no such message,
+    the old messages end at ``split``. All other messages are recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -321,12 +321,18 @@ class SummaryStats:
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
-    A background run belongs to the conversation: the conversation's next agent in this process continues it. Without a
-    summarizer, the agent's ``aux_model`` writes the summaries.
+    If an agent ends before a summary is finished, the writing continues. The next agent of the conversation in this process
+    then uses the summary (see ``resume``).
+
+    Args:
+        writer: Writer of the summaries.
+        summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model`` is asked.
+        breaker: Circuit breaker. While the breaker is open, summaries consist of facts that rules extract.
+        stats: Counts of summaries and waits, updated in place.
 
     Attributes:
-        covered: Range of the messages that the current run summarizes. Another agent or process may have started the run. None
-            if there is no run.
+        covered: Range of the messages for which a summary is being written. Another agent or process may be writing the
+            summary. None if no summary is being written.
     """
 
     def __init__(

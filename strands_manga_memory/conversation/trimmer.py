@@ -135,17 +135,17 @@ class Trimmer:
 
         Args:
             messages: The history.
-            settled: Tracking id of a message. Messages up to this one are never restored after eviction. None: all may be
-                restored.
+            settled: Tracking id of a message. Evicted messages up to this message are not restored from the session's log.
+                None: all evicted messages may be restored.
         """
         ensure_ids(messages)
         self._tail.notice(messages)
         self._tail.settled = settled
 
     def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the ``tracking_id`` of the last message that other code may have removed on purpose. None if there is none.
+        """Return the tracking id of the last message that must not be restored from the session's log. None if there is none.
 
-        This message and all messages before it must not return to the history after eviction.
+        Messages before this message must not be restored either. Code other than the trimmer may have removed them on purpose.
         """
         self._tail.notice(messages)
         return self._tail.settled
@@ -179,8 +179,8 @@ class Trimmer:
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages exceed the limits of the history and must be trimmed. ``tokens`` is their token count.
 
-        The limits are in tokens and in turns. If trimming makes room for several turns, large tool results of the previous turn
-        also require trimming at the beginning of a turn.
+        The limits are in tokens and in turns. If each trimming makes room for several turns, a history within the limits may
+        also be trimmed: at the beginning of a turn, because of large tool results in the previous turn.
         """
         limits, in_tokens = self.limits, self.limits.calibration.budget
         full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
@@ -276,7 +276,7 @@ class Trimmer:
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Return whether trimming messages in this thread would block a running event loop for long.
 
-        It would if it may take about a second, or must read the session's log.
+        Trimming blocks the event loop if there are many messages to count or select, or if the session's log must be read.
 
         ``beside`` is a number of tokens that count towards the budget in addition to the messages.
         """
@@ -296,8 +296,10 @@ class Trimmer:
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
         """Trim an agent's history to its budget.
 
-        ``coming`` are messages that will be added to the history next. They count towards the budget. Without such messages,
-        nothing is done if the history has not changed since it was last within the budget.
+        Args:
+            agent: The agent. Its list of messages is changed in place.
+            coming: Messages that will be added to the history next. They count towards the budget. If there are none, a history
+                that was within the budget is not checked again until it changes.
         """
         if coming or not same_objects(agent.messages, self._within):
             await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
@@ -424,7 +426,7 @@ class Trimmer:
         """Select the messages of a new history from the current history and, in some cases, from evicted messages.
 
         Evicted messages are considered after many new messages, or if the history would leave much of the budget unused. If
-        each trimming makes room for several turns, they are always considered.
+        each trimming makes room for several turns, evicted messages are always considered.
 
         Args:
             history: The current history.
