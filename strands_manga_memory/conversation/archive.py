@@ -202,7 +202,7 @@ class MessageArchive:
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def forget(self, id_: str) -> None:
-        """Remove a message from the archive for good. It is not added again, even if the history or log still contains it."""
+        """Remove a message from the archive for good, even if the history or log still contains the message."""
         with self._lock:
             self._forgotten.add(id_)
             if id_ in self._numbers:

@@ -63,7 +63,7 @@ class BackgroundScorer:
     results and messages without text are always scored by rules.
 
     Args:
-        judge: Function that rates the importance of messages, which it gets as ``Line`` objects, from 0 to 1.
+        judge: Function that gets messages as ``Line`` objects, and returns the importance of each message, from 0 to 1.
         weights: Scores of the rules. Default ``ImportanceWeights()``.
 
     Raises:
@@ -83,8 +83,8 @@ class BackgroundScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting.
 
-        The score is from the function ``judge`` if it has rated the message. Otherwise, the message is queued for ``judge``,
-        and the score is from rules.
+        If the function ``judge`` has rated the message, the score is from ``judge``. Otherwise, the message is queued for
+        ``judge``, and the score is from rules.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)

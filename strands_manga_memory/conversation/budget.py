@@ -373,8 +373,8 @@ class HistoryLimits:
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.
 
-        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. It is 0
-        if the budget is less than 1,024 tokens.
+        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. The
+        number is 0 if the budget is less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

@@ -80,9 +80,9 @@ class Stage(Protocol):
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return a smaller form of the agent's history.
+        """Return a smaller history, which the compaction manager installs.
 
-        None if the stage changed nothing, or if it has already changed the agent's list of messages itself.
+        None if there is nothing to install: the stage changed nothing, or changed the agent's list of messages in place.
         """
 
 
@@ -178,8 +178,10 @@ class VerifiedSummary(Template):
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Replace older turns of the history by a summary.
 
-        If a finished summary is available, it is installed. Otherwise, a summary is started in the background. After an
-        overflow of the context window, older turns are replaced by facts extracted by rules, without a summarizer.
+        A finished summary is installed. Then a further summary is started in the background if one is due. After an overflow of
+        the context window, older turns are instead replaced by facts that rules extract, without a summarizer.
+
+        Always returns None, because the agent's list of messages is changed in place.
         """
         if compaction.overflow is not None:
             self.manager.fold(compaction.agent, compaction.goal)
@@ -194,7 +196,7 @@ class Reactive:
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep only the most important half of the history after an overflow of the context window. Otherwise do nothing.
+        """Keep only the most important half of the history. Without an overflow of the context window, do nothing.
 
         Always returns None, because the agent's list of messages is changed in place.
 

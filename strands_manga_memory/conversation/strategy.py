@@ -36,8 +36,8 @@ def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | Plugin
     """Wrap a conversation manager or a plugin as a Strands context strategy.
 
     Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The policy works as in
-    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. It can be combined with Strands' own strategies and with
-    Strands' stash (storage for offloaded messages). One policy serves one agent, either as a strategy or directly.
+    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. The result can be combined with Strands' own strategies and
+    with Strands' stash (storage for offloaded messages). One policy serves one agent, either as a strategy or directly.
 
     Args:
         policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager``,
@@ -67,9 +67,9 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager, and hooks that apply it, and restore and save its state.
+        """Register the hooks of the conversation manager, and hooks that apply the manager, restore its state and save it.
 
-        The agent does not do this itself, because it does not know the conversation manager.
+        The agent applies, restores and saves only the manager that was given as ``conversation_manager``.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
@@ -120,7 +120,9 @@ class PolicyStrategy:
 
 
 class PluginStrategy:
-    """Adapter that makes a plugin a Strands context strategy. Create it with ``as_strategy``. It does not change the history.
+    """Adapter that makes a plugin a Strands context strategy. Create it with ``as_strategy``.
+
+    The adapter does not change the history.
 
     Attributes:
         policy: The plugin.

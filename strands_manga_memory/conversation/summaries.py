@@ -80,7 +80,8 @@ class SummarySchedule:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for
             the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
             blocks the event loop.
-        wait_seconds: Longest wait for a summary, in seconds. After it, messages are evicted instead. Default 30.
+        wait_seconds: Longest wait for a summary, in seconds. Default 30. After this time, facts that rules extract replace the
+            older turns if the history is too large.
         rest_seconds: Seconds without a call of the summarizer after three failures in a row. Default 300.
 
     Raises:

@@ -78,15 +78,16 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 class VerifiedSummarizingConversationManager(StackedConversationManager):
     """Conversation manager that replaces old turns by a verified summary, and keeps the last turns whole.
 
-    When the history reaches a trigger size, a summary of the old turns is written in the background. It replaces these turns
-    before a later model call, if they have not changed. A model call waits for the summary only if the history exceeds a second
-    limit, ``hard_tokens``.
+    When the history reaches a trigger size, a summary of the old turns is written in the background. The summary replaces
+    these turns before a later model call, if the turns have not changed. By default, a model call waits for the summary only if
+    the history exceeds a second limit, ``hard_tokens``.
 
     The summary contains the facts of the summarized turns, either in its text or in a list below the text. Facts are
     preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user. If there is no room for
     all facts, the least important ones are left out.
 
-    Each draft of the text is checked. It is rejected if it refuses, gives instructions, invents facts, is empty or is too long.
+    Each draft of the text is checked. A draft is rejected if it refuses, gives instructions, invents facts, is empty or is too
+    long.
     After three summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of
     facts only.
 

@@ -60,8 +60,8 @@ class SummaryCache:
 
     A failing store acts as an empty cache.
 
-    A draft is found by a hash of the summarizer's name, the instructions and the whole source text. It is encrypted with a key
-    derived from the same texts. So only a process that can read the conversation can find and read its drafts.
+    A draft is found by a hash of the summarizer's name, the instructions and the whole source text. The draft is encrypted with
+    a key derived from the same texts. So only a process that can read the conversation can find and read its drafts.
 
     Args:
         store: Store in which drafts are kept.

@@ -247,7 +247,8 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
     """Return the largest number from 1 to ``most`` for which ``attempt`` returns a text, together with this text.
 
-    None if there is no such number. If ``attempt`` returns a text for a number, it must do so for all smaller numbers.
+    None if there is no such number. If ``attempt`` returns a text for a number, ``attempt`` must also return a text for every
+    smaller number.
     """
     low, high, best = 0, most, None
     while low < high:
@@ -281,7 +282,8 @@ class _JsonText:
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
         """Parse the JSON documents in a text that is to be shortened to ``tokens`` tokens.
 
-        Return None if less than half of the characters are JSON.
+        ``most_characters`` limits the length of the forms in which the text can be written. Return None if less than half of
+        the characters are JSON.
         """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
@@ -295,7 +297,7 @@ class _JsonText:
 
     @property
     def least(self) -> str:
-        """Shortest form of the text: one identifying member per JSON object, and one item per list. It may have any length."""
+        """Shortest form of the text: one identifying member per JSON object, and one item per list, of any length."""
         return self._rendered(len(_DETAILS) - 1, 1, is_strict=True, is_limited=False) or ""
 
     def truncate(self, fits: Callable[[str], bool]) -> str | None:
@@ -316,7 +318,8 @@ class _JsonText:
     def identify(self, fits: Callable[[str], bool]) -> str | None:
         """Return a form of the text with only the identifiers (such as ids and names) of its JSON objects.
 
-        If ``fits`` returns False for this form, list items are left out, too. None if no form fits.
+        If ``fits`` returns False for this form, forms with fewer identifiers and fewer list items are tried. None if no form
+        fits.
         """
         for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
             if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
