@@ -50,8 +50,8 @@ class ResultCache:
     """Cache of the 1,024 most recent successful results of tools, each with at most 65,536 bytes of content.
 
     Args:
-        ttl: Seconds a result may be used.
-        clock: Monotonic seconds.
+        ttl: Seconds after which a stored result is no longer used.
+        clock: Function that returns monotonic seconds.
 
     Raises:
         ValueError: ``ttl`` is not over 0.
@@ -64,10 +64,9 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a tool result under a key, in place of an earlier result.
+        """Store a tool result under a key, and remove the earlier result of the key.
 
-        Nothing is stored if the result is too large, or has content other than text and JSON. The earlier result is removed
-        anyway.
+        A result is not stored if its content is too large, or has blocks other than text and JSON.
         """
         try:
             content = self._kept_of(result)
@@ -116,15 +115,16 @@ class ToolFailure:
     """Failure of a tool call, described for the model.
 
     Args:
-        code: ``circuit_open``, ``server_unavailable``, ``timeout``, ``tool_error``, ``invalid_arguments``,
-            ``unknown_tool``, ``server_error``, ``protocol_error``, or the code of a custom classifier.
+        code: ``circuit_open``, ``server_unavailable``, ``server_blocked``, ``timeout``, ``tool_error``, ``agent_error``,
+            ``invalid_arguments``, ``unknown_tool``, ``elicitation_required``, ``server_error``, ``protocol_error``, or the code
+            of a custom classifier.
         reason: Description in one sentence.
         request_id: The ``toolUseId`` of the call.
         duration: Duration of the call in seconds; 0 if it was rejected.
         tool: Name of the tool, as the model knows it.
         server: Name of the server, or None.
-        state: State of the tool's breaker.
-        health: Health of the tool.
+        state: State of the tool's circuit breaker: ``closed``, ``open`` or ``half_open``.
+        health: Health of the tool: ``healthy``, ``degraded`` or ``unavailable``.
         failures: Consecutive failures of the tool.
         retry_after: Seconds until a retry may succeed; infinite if an operator must act first.
         retryable: Whether the same call may succeed later.
@@ -251,7 +251,7 @@ def content_of(result: Mapping[str, Any]) -> list[Any]:
 
 
 def partial_of(event: Any) -> Any:
-    """Convert a progress event of a tool to JSON of at most 500 characters, or to its type's name if that fails."""
+    """Convert a progress event of a tool to JSON of at most 500 characters. If this fails, return the event's type name."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value

@@ -130,7 +130,7 @@ class Call:
         return permit
 
     async def events(self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool) -> AsyncGenerator[Any, None]:
-        """Call the tool, if its breaker permits this, and yield the events. Store the final result in ``result``.
+        """Call the tool if the tool's breaker permits the call, and yield the events. Store the final event in ``result``.
 
         Args:
             start: Function that starts the call and returns the stream of its events.
@@ -176,7 +176,7 @@ class Call:
         """Report the end of the call to breaker, statistics and supervisor, and set the attributes that describe the end.
 
         Args:
-            outcome: End of the call; None if it was interrupted, cancelled or abandoned, which says nothing about the tool.
+            outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the breaker ignores such a call.
             event: Final event of the tool, if there is one.
             permit: Permit of the tool's breaker.
             key: Key of the call in the statistics.
@@ -303,11 +303,14 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the tenant and the user for whom a tool is called, so that cached results are used only for the same user.
+    """Return the tenant and the user for whom a tool is called. Cached results are used only for the same tenant and user.
 
-    The keys ``tenant`` and ``user_id`` of the invocation state name them. Without these keys, the id of the agent's session
-    names them. If the user is unknown, a substitute is returned: the session if it has no user, or the agent if it has no
-    session. All calls outside agents have one common substitute.
+    The result comes from the first of these sources that exists:
+
+    1. The keys ``user_id`` and ``tenant`` of the invocation state.
+    2. The user in the id of the agent's session.
+    3. A substitute for an unknown user: the id of the session or, without a session, a random id of the agent. All calls
+       outside agents have the same substitute.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -325,5 +328,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return the user of a call, as found by ``user_of_call``; None if only the agent of the call is known, or nothing."""
+    """Return ``user``, a result of ``user_of_call``; None if the result identifies neither a user nor a session."""
     return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user

@@ -1,6 +1,6 @@
 """Classification of ended tool calls as success, failure of the tool, or failure of its server.
 
-The first of these sources that the call has determines the classification:
+Cancelled calls and timeouts are recognized first. For other calls, the first of these sources that exists is used:
 
 1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by such a result.
 2. The exception of the call, with its JSON-RPC code.

@@ -19,7 +19,7 @@ _ERROR_HANDLER = "_handle_tool_execution_error"
 
 
 class FailedResult(dict[str, Any]):
-    """Error result of a tool call that the server did not answer, with the exception that caused the error."""
+    """Error result of a tool call that raised an exception, with the exception."""
 
     exception: Exception | None = None
 
@@ -66,9 +66,9 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make a client return ``FailedResult`` objects, which keep the exception in each error result.
+    """Make a client return a ``FailedResult``, which has the exception, for each tool call that raised an exception.
 
-    Strands keeps only the text of the exception, without the JSON-RPC code.
+    The error results of Strands have only the text of the exception, without the JSON-RPC code.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -84,5 +84,5 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback of a client, or None. A callback that is passed to a single call replaces it."""
+    """Return the progress callback of a client, or None. The callback of a single call replaces the client's callback."""
     return getattr(client, "_progress_callback", None)

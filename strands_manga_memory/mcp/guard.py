@@ -44,10 +44,11 @@ class BreakerPolicy:
         grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
         tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a failure, ``"ignore"`` does not.
             Use ``"ignore"`` for tools that report findings as errors.
-        users: Number of different users who must get an error (not a timeout) before errors of the tool open the breaker. An
-            error of an unknown user counts like errors of enough users. Default 2, so that wrong arguments of one user do not
-            make the tool unavailable for others.
-        classify: Function from a ``CallOutcome`` to a ``Verdict``, or to None for the built-in rules.
+        users: Number of different users who must get an error of the tool before such errors open the breaker. Other failures,
+            such as timeouts, and errors of unknown users count without this condition. Default 2, so that wrong arguments of
+            one user do not make the tool unavailable for others.
+        classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply the built-in rules. Default:
+            the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a call. None: as the tool's
             ``readOnlyHint`` declares.
 
@@ -103,8 +104,8 @@ class ToolStatus(TypedDict):
         rejected: Number of calls that were rejected, for example because the breaker was open.
         fallbacks: Number of calls that a fallback tool answered instead.
         stale: Number of calls that an earlier result answered instead.
-        latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls, in milliseconds. None without
-            calls.
+        latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls, in milliseconds. All values
+            are None without calls.
         last_error: Error code, redacted text and age in seconds of the last failure, or None.
         in_flight: Seconds since the start of each running call, keyed by request id.
     """
@@ -126,10 +127,10 @@ class ToolStatus(TypedDict):
 
 
 class CallLog:
-    """Counts of the calls of one tool and durations of its last calls.
+    """Statistics of the calls of one tool: counts, the last error, running calls, and durations of the last 512 calls.
 
     Args:
-        clock: Monotonic seconds.
+        clock: Function that returns monotonic seconds.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -171,7 +172,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Count a call of the tool that an earlier result answered (``stale`` is true), or a fallback tool."""
+        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered in place of the tool."""
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -257,8 +258,8 @@ class Guard:
         remote_name: Name of the tool at its server. Default: the name in ``spec``.
         server: Supervisor of the tool's server, or None.
         redact: Function that removes secrets from error texts.
-        clock: Monotonic seconds.
-        on_event: Called with each ``BreakerEvent``.
+        clock: Function that returns monotonic seconds.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
     """
 
     def __init__(
@@ -293,7 +294,8 @@ class Guard:
     def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
         """Create the guard (circuit breaker, argument schema and statistics) of a tool.
 
-        The guards of all MCP tools of one client share the supervisor of the server's connection.
+        The guards of all MCP tools of one client share the supervisor of the server's connection. ``settings`` are further
+        arguments of the constructor.
         """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
@@ -322,8 +324,9 @@ class Guard:
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the classification of a user's call to the breaker.
 
-        Errors of one user may be caused by wrong arguments, for example by order ids that do not exist. Such errors open the
-        breaker only after ``policy.users`` different users got one. Timeouts and errors of unknown users always count.
+        Wrong arguments of one user, such as order ids that do not exist, may cause errors of the tool. Such errors open the
+        breaker only after ``policy.users`` different users got an error. Other failures, such as timeouts, and errors of
+        unknown users always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
@@ -350,7 +353,10 @@ class Guard:
         return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a description of a failed call for the model, with the current state of the breaker and the server."""
+        """Return a description of a failed call for the model, with the current state of the breaker and the server.
+
+        ``details`` are further fields of the ``ToolFailure``.
+        """
         return ToolFailure(
             code=code,
             reason=reason,

@@ -44,7 +44,8 @@ class GuardedTool(AgentTool):
         tool: The wrapped tool.
         guard: Circuit breaker, argument schema and call statistics of the tool.
         last_good: Cache of good results for a read-only tool, or None.
-        user_of: Function that returns the user to whom cached results belong.
+        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
+            belong, or None to cache no result. Default ``user_of_call``.
         owner: Object that is notified of calls of the tool, or None.
     """
 
@@ -157,9 +158,9 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call: its own result, or an earlier one if the tool is unavailable.
+        """Return the final event of a call: the result of the call or, if the tool is unavailable, an earlier result.
 
-        A good result is cached under ``key``.
+        A good result is cached under ``key``. If ``key`` is None, no result is cached.
         """
         if call.verdict == UNKNOWN_TOOL and self.owner is not None:
             self.owner.unknown()
@@ -222,16 +223,17 @@ def guard_tool(
             ``GuardedMCPTools``: it also connects to a server that is down at first, and updates changed tools.
         policy: Policy of the breaker. Default: ``BreakerPolicy()``.
         fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. They are guarded, too.
-        stale_ttl: Seconds that a good result of a read-only tool may answer the same call of the same user again, while the
-            tool is unavailable. None: never.
-        user_of: Function that returns the user to whom cached results belong. Default ``user_of_call``.
+        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
+            user, while the tool is unavailable. None (default): no earlier result is used.
+        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
+            belong, or None to cache no result. Default ``user_of_call``.
         redact: Function that removes secrets from error texts.
-        clock: Monotonic seconds.
-        on_event: Called with each ``BreakerEvent``.
+        clock: Function that returns monotonic seconds.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
 
     Returns:
-        A ``GuardedTool``. For a list, a module or a file with several tools, a list; for a provider, a provider. Each tool has
-            its own breaker. ``Agent(tools=[...])`` accepts all of these.
+        A ``GuardedTool``. If ``tool`` is a list, or a module or file with several tools, a list of guarded tools. If ``tool``
+            is a provider, a provider of guarded tools. ``Agent(tools=[...])`` accepts each of these results.
 
     Raises:
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.

@@ -29,15 +29,15 @@ class BreakerMiddleware:
     Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware has no fallbacks and no cached results, and does not follow
     changes of a server's tools. It cannot be removed from an agent.
 
-    Middleware that was added later gets a ``GuardedTool``, whose attribute ``tool`` is the agent's tool. The deadline does not
-    limit such middleware.
+    Middleware that is added after this middleware gets a ``GuardedTool``, whose attribute ``tool`` is the agent's tool. The
+    deadline of a call limits only the tool, not such middleware.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
         overrides: Policies of single tools, keyed by tool name.
         redact: Function that removes secrets from error texts.
-        clock: Monotonic seconds.
-        on_event: Called with each ``BreakerEvent``.
+        clock: Function that returns monotonic seconds.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
     """
 
     def __init__(

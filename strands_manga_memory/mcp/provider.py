@@ -41,7 +41,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
 
     Any number of agents in any threads may share one object. Create one object per client, so that a breaker counts the
-    failures of all agents. An object that starts its client also stops the client after its last agent is gone.
+    failures of all agents. If the object has started the client, the object stops the client after the last agent is gone.
 
     When the server's tools change, the tools of an agent are updated if the agent has called one of them. To update an agent
     from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
@@ -51,14 +51,15 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker for 30 s, and calls may take
             2 s.
         overrides: Policies of single tools, keyed by the server's tool name or by the name with the client's prefix.
-        fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the name of that tool.
-        stale_ttl: Seconds that the last good result of a read-only tool may answer the same call of the same user while the
-            tool is unavailable, marked as stale. None: never.
-        user_of: Function from the invocation state of a call to the (tenant, user) to whom cached results belong. Default
-            ``user_of_call``.
+        fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the name of that tool. Each value
+            is a tool, the name of another tool of the server, or a list of these in the order of use.
+        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
+            user, while the tool is unavailable. Such a result is marked as stale. None (default): no earlier result is used.
+        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
+            belong, or None to cache no result. Default ``user_of_call``.
         redact: Function that removes secrets from error texts.
-        clock: Monotonic seconds.
-        on_event: Called with each ``BreakerEvent``.
+        clock: Function that returns monotonic seconds.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
 
     Raises:
         ValueError: ``client`` is not an ``MCPClient``, or a setting is invalid.
@@ -291,7 +292,7 @@ def _listed(others: Fallbacks) -> list[AgentTool | str]:
 
 
 def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Let a client update a ``GuardedMCPTools`` provider when the server's tools change.
+    """Register a callback at a client that updates a ``GuardedMCPTools`` provider when the server's tools change.
 
     A callback that the client already has for such changes is still called.
     """

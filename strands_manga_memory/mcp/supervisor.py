@@ -41,15 +41,16 @@ class ServerState(StrEnum):
 class ServerSupervisor:
     """Supervisor that reconnects to an MCP server after a lost connection, because Strands does not.
 
-    A call that finds the connection lost reports this with ``lost``. The first call after a wait reconnects in a thread, and
-    waits for the new connection. Other calls are rejected meanwhile. The waits grow after each failed attempt.
+    A call that finds the connection lost reports this with ``lost``. After a pause, the next call starts a reconnection in a
+    thread, and waits for the new connection. Other calls are rejected until there is a connection. The pause grows after each
+    failed attempt.
 
     A timeout of a call causes no reconnection, because a reconnection would end the calls of all other tools. Use ``of`` to
     share one supervisor per client.
 
     Args:
         client: Client whose connection is supervised.
-        clock: Monotonic seconds.
+        clock: Function that returns monotonic seconds.
         connect: Function that restarts the client; it blocks.
 
     Attributes:

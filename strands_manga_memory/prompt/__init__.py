@@ -1,4 +1,4 @@
-"""Stable beginnings of requests, and statistics of the provider's prompt cache."""
+"""Instruction files in the system prompt, and statistics of the provider's prompt cache."""
 
 from strands_manga_memory.prompt.cache_monitor import CacheMiss, CachePrices, CacheStats, Cause, PromptCacheMonitor
 from strands_manga_memory.prompt.instruction_files import InstructionFiles, StableTexts

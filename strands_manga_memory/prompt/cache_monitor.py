@@ -32,7 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class Cause(StrEnum):
-    """Reason why the cache could not serve a prompt."""
+    """Reason why the cache could not serve a prompt.
+
+    ``CONSTRAINTS`` means a change of the text that plugins add to the system prompt. ``DEPLOY`` means that this process has
+    not seen an earlier request of the conversation, as after a deployment.
+    """
 
     PROMPT = "prompt changed"
     CONSTRAINTS = "constraints changed"
@@ -106,15 +110,15 @@ class CacheStats(CacheUse):
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Saved cost, as the number of uncached input tokens of the same price. Negative if writing to the cache
-            cost more than reading saved.
+        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same price. Negative if writing
+            to the cache cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens, per call, of messages that repeat the previous request, but
-            come after the first difference from it. The cache cannot serve these messages.
+        uncached_history_tokens: Estimated tokens, per call, of messages that the previous request contained, but that follow
+            the first difference between both requests. The cache cannot serve these messages.
     """
 
     by_hour: dict[str, CacheUse]
@@ -162,9 +166,9 @@ def _count_repeated_tokens(
     previous: Sequence[_MessageFingerprint],
     shared: int,
 ) -> int:
-    """Estimate the tokens of messages that repeat the previous request, but that the prompt cache cannot serve.
+    """Estimate the tokens of messages that the previous request contained, but that the prompt cache cannot serve.
 
-    These are the messages after the first difference between the two requests.
+    These messages follow the first difference between the two requests.
 
     Args:
         context: Current request.

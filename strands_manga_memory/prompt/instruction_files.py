@@ -225,8 +225,8 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace a file.
 
-    This is the case if it may write to the file, its folder or a folder above, or owns one of them, or if the path cannot be
-    inspected.
+    This is so if the process owns, or may write to, the file, its folder or a folder above. In a folder with the sticky bit,
+    the permission to write is not enough. If the path cannot be inspected, the result is True.
 
     Args:
         path: Absolute path of the file.

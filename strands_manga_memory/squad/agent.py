@@ -46,8 +46,9 @@ class SessionStrandsAgent(SquadAgent):
     A tool or hook may interrupt a request. The reason of the interrupt is then the answer, and the user's next message is the
     response to the interrupt.
 
-    A caller cancels a request by closing its stream or cancelling its task. A request whose stream is neither read to its end
-    nor closed still runs to its end. A stream does no work before its first iteration.
+    A caller cancels a request by closing its stream, or by cancelling the task that waits for the answer. With ``streaming``, a
+    request begins when the caller first reads the stream. If the caller stops reading without closing the stream, the request
+    still runs to its end.
 
     Example::
 
@@ -61,8 +62,8 @@ class SessionStrandsAgent(SquadAgent):
         build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with new session and
             conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
-        hot: Hot store in which a running request holds a lease, so that other processes wait. With None (default), only
-            requests of this process wait, and the session managers merge turns that two processes save.
+        hot: Hot store in which a running request holds a lease (lock with an expiry), so that other processes wait. With None
+            (default), only requests of this process wait, and the session managers merge turns that two processes save.
         handoffs: Store of the messages that other agents leave for this agent. It is read once per request. Default: None.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
         wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
@@ -138,7 +139,7 @@ class SessionStrandsAgent(SquadAgent):
             additional_params: Values for the invocation state of the agent's tools and hooks.
 
         Returns:
-            The answer, or with ``streaming`` the chunks of the answer and the final message.
+            The answer. With ``streaming``, a stream of the answer's chunks, with the whole answer at its end.
         """
         replies = self._replies(input_text, user_id, session_id, additional_params or {})
         if self._streaming:
@@ -154,8 +155,8 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a separate task, and yield the chunks of the answer.
 
-        If the stream is closed before its end, the agent is cancelled, and after the grace period also the task. A
-        stream that is neither read nor closed does not stop the task.
+        If the stream is closed before its end, the agent is cancelled. If the task still runs after the grace period, the task
+        is cancelled, too. If the caller stops reading the stream without closing the stream, the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
@@ -246,7 +247,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn, so that the model does not answer its request in the next turn."""
+        """Add an answer to a failed or cancelled turn. Otherwise the model would answer the old request in the next turn."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

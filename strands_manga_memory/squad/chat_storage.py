@@ -39,7 +39,7 @@ class _Exchange:
     """Question of the user and final answer of the agent in one turn.
 
     Attributes:
-        at: Time of the question, in seconds since 1970.
+        at: Time of the question, or of the answer if the agent spoke first, in seconds since 1970.
         agent_id: Id of the answering agent.
         question: Text of the user; None if the agent spoke first.
         answer: Text of the agent; empty if there is none.
@@ -77,8 +77,8 @@ class SessionChatStorage(ChatStorage):
     Args:
         memory: Memory that stores the sessions.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
-        max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad's limit,
-            passed with each saved message, applies as well. Default 100.
+        max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad can set a
+            lower limit with ``max_history_size`` when it saves messages. Default 100.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
             the placeholder ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an answer without
             a question. False returns real messages only, to show the conversation to its user. Default True.
@@ -115,7 +115,24 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent, and return the agent's latest messages."""
+        """Store a message of an agent that is not a Strands agent, and wait until the message is saved.
+
+        Args:
+            user_id: Id of the user.
+            session_id: Id of the session, unique within the user.
+            agent_id: Id of the agent.
+            new_message: Message to store. Only its text is stored.
+            max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
+                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most ``max_messages``.
+                Default: the previous maximum.
+
+        Returns:
+            The latest messages of the agent, oldest first.
+
+        Raises:
+            ValueError: An id is not allowed.
+            StoreUnavailableError: Neither the hot nor the durable store answered in time. The message is saved later.
+        """
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
 
     async def save_chat_messages(  # type: ignore[override]
@@ -133,11 +150,12 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_messages: Messages to store. Only their texts are stored.
-            max_history_size: New limit of messages to return for the agent; the log keeps all messages. Odd numbers are rounded
-                down, to at least 2. Default: unchanged.
+            max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
+                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most ``max_messages``.
+                Default: the previous maximum.
 
         Returns:
-            The latest messages of the agent.
+            The latest messages of the agent, oldest first.
 
         Raises:
             ValueError: An id is not allowed.
@@ -164,8 +182,8 @@ class SessionChatStorage(ChatStorage):
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
-            max_history_size: Maximum number of messages; odd numbers are rounded down. Default, and highest possible value:
-                the limit last given to ``save_chat_messages`` for the agent, else ``max_messages``.
+            max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the limit that the last saved
+                messages set for the agent, or else ``max_messages``. A number above this limit has no effect.
 
         Raises:
             ValueError: An id is not allowed.

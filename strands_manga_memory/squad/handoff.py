@@ -88,7 +88,7 @@ class Handoffs:
             handoff: Message to store.
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
-            tenant: Tenant of the user; None is a tenant of its own.
+            tenant: Tenant of the user; None if the user has no tenant.
 
         Raises:
             ValueError: An id is not allowed, or ``state`` is not JSON.

@@ -59,7 +59,10 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value of the entity for display: the original text of a date, and of a value that differs from it only in case."""
+        """Value of the entity for display.
+
+        This is the original text if the entity is a date, or if the text differs from the canonical value only in case.
+        """
         return self.text if self.text.casefold() == self.value or (self.text and self.type == "date") else self.value
 
 
@@ -156,7 +159,8 @@ class EntityLayer(Layer):
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
         """Make the entities found in a message active, in place of earlier entities of the same types.
 
-        Prices and quantities are ignored. Further rules apply if the user did not write the message: see ``mention``.
+        Prices and quantities are ignored. ``message`` is the ``tracking_id`` of the message. If the user did not write the
+        message (``by_user`` is False), ``mention`` ignores further entities.
         """
         named = list(filter(is_referent, found))
         if not named:
@@ -178,11 +182,11 @@ class EntityLayer(Layer):
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
         """Make the entities of a new message active, in place of earlier entities of the same types.
 
-        Entities that the user named always replace earlier ones. Entities of a type that a tool or the assistant named
-        (``by_user`` is False) are ignored in three cases:
+        Entities that the user named always replace earlier entities. If a tool or the assistant named the entities
+        (``by_user`` is False), the new entities of a type are ignored in three cases:
 
-        - One of them is active already. It then counts as named again.
-        - There are more than ``MOST_VALUES`` (5) of them.
+        - The message names an active entity of the type. The active entity then counts as named again.
+        - The message names more than ``MOST_VALUES`` (5) entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
@@ -213,7 +217,8 @@ def _replace(
 ) -> None:
     """Replace the active entities of one type in ``groups`` by those of a new message.
 
-    ``EntityLayer.mention`` has the rules. A new title or series also removes entities of the old one, such as its ASIN.
+    The rules are those of ``EntityLayer.mention``. A new title or series also removes the entities that belong to the old
+    title or series, such as an ASIN.
 
     Args:
         groups: Active entities by type, which are changed in place.

@@ -49,14 +49,14 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Two numbers: the task's steps that are still in memory, and all its recorded steps.
+        executions: Two numbers: the steps of the task that are still in memory, and all recorded steps of the task.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Two numbers: the goals set so far, and the goals in the archive.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals alone, and ``warning``, the
             size of all goals from which a warning is logged.
-        compression: Share of the characters of tool calls that the archive of goals saves by keeping only statistics of the
-            calls; None if the archived goals have no calls.
+        compression: Share of characters that the archive of goals saves, because it has only statistics of tool calls and no
+            arguments and results; None if the archived goals have no calls.
         writes: Number of writes into ``agent.state``. Each write stores one part of the state, such as the goals.
         unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in ``agent.state``.
     """
@@ -102,8 +102,8 @@ class StateCoordinator(Plugin):
         time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to answer.
             Default 3,000.
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
-            are not stopped. The thread of a plain ``def`` tool keeps running. An ``async`` tool that ignores its cancellation
-            ends by itself. Default 30,000.
+            are not stopped. The thread of a plain ``def`` tool keeps running. If an ``async`` tool ignores its cancellation,
+            the turn waits for the end of the tool. Default 30,000.
         offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
             ``TOOL_NAMES``. Default True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
@@ -112,12 +112,12 @@ class StateCoordinator(Plugin):
         hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent shares
             no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Environment that the caller has just read, so that the start of the session need not read it again.
-        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. See
-            ``SessionState``.
+        environment: Environment that the caller has just read, so that the start of the session need not read the source again.
+        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. If the
+            result is False for all agents that wrote the shared state, a new agent ignores this state. None: no check.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
-        clock: Monotonic seconds.
-        wall_clock: Seconds since 1970.
+        clock: Function that returns monotonic seconds.
+        wall_clock: Function that returns seconds since 1970.
 
     Attributes:
         task: Steps, time budget and findings of the current request.

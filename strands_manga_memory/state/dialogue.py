@@ -41,13 +41,13 @@ class DialogueSlot(Part):
     Attributes:
         name: Name of the slot, such as ``"volume"``.
         question: Question that asks the user for the value.
-        required: Whether the intent needs the value. Only a confirmed value counts, not an inferred one.
+        required: Whether the intent needs the value. A required slot is missing until its value is confirmed.
         allowed: Allowed values, compared without regard to case and width. Empty: any value.
         entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the user's messages.
-        pattern: Regular expression that the whole value must match.
+        pattern: Regular expression that the whole value must match. With ``allowed``, the pattern is not used.
         value: The value; None while ``status`` is ``EMPTY``.
         status: Certainty of the value.
-        source: ``tracking_id`` of the message that contained the value; empty if it was set by code.
+        source: ``tracking_id`` of the message that contained the value; empty if a method call set the value.
     """
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -68,7 +68,7 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the user's intent requires the slot's value, and the value is empty or not confirmed."""
+        """Whether the user's intent requires a value for the slot, but the slot has no confirmed value."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
@@ -148,9 +148,9 @@ class Clarification(Part):
 
 
 class TurnLayer(Layer):
-    """Number of turns of a conversation, stored under its own key in ``agent.state``.
+    """Number of turns of a conversation.
 
-    The number changes in each turn. With its own key, the larger dialogue is not written in each turn.
+    The number has its own key in ``agent.state``, so that the larger dialogue is not written in each turn.
 
     Attributes:
         count: Number of user requests.
@@ -201,7 +201,7 @@ class ConversationLayer(Layer):
 
     @property
     def turn_count(self) -> int:
-        """Number of user requests. Before the first turn of a fork, those in its history."""
+        """Number of user requests. In a new fork (copy) of a conversation, the number of requests in the agent's history."""
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
@@ -265,7 +265,7 @@ class ConversationLayer(Layer):
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent, and replace the slots (values that the intent needs) by those of the new intent.
 
-        A slot keeps its value if the old and the new intent define it in the same way. Entities of the user's last message fill
+        A slot keeps its value if both intents define the slot in the same way. Entities of the user's last message fill
         slots without a confirmed value, because a user may name a value before the intent: "Volume 2 - I want to order it". The
         new values are inferred. Pending questions to the user are dropped. If the intent is the same as before, slots and
         questions stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the current name.

@@ -439,7 +439,10 @@ class GoalsLayer(Layer):
         )
 
     def keep_within_caps(self) -> None:
-        """Reduce the stored goals to their token limit at the end of a turn."""
+        """Reduce the stored goals to their token limit at the end of a turn.
+
+        If the active goal alone exceeds the limit, nothing is dropped, and a warning is logged.
+        """
         limit = self._store.limits.goal_tokens
         if self._store.size(self) > limit // 2:  # a character has at most 2 tokens
             with self._store.lock:

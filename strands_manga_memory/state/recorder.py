@@ -82,8 +82,7 @@ class Recorder:
     def listen(self, agent: Agent) -> None:
         """Register the hooks that record an agent's messages, tool calls and turns.
 
-        They run after the hooks in which a session manager restores the state, and before the hooks in which it saves the
-        state.
+        A session manager restores the state before these hooks run, and saves the state after these hooks have run.
         """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
@@ -179,9 +178,9 @@ class Recorder:
         self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], identity, by_user=False)
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """If a guardrail has redacted the user's last message, replace its entities and slot values by those of the new text.
+        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
 
-        Strands redacts a message without calling a hook.
+        The new entities and slot values come from the redacted text. Strands redacts a message without calling a hook.
         """
         if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return

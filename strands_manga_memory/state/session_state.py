@@ -1,4 +1,4 @@
-"""State and environment of a session, which its agents share through the hot store."""
+"""State and environment that the agents of a session share through the hot store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BackgroundRead:
     """Runner of a repeated read, such as that of the environment, on a background thread.
 
     The caller of ``run`` waits for the end of the read, at most until a deadline. A read that misses the deadline continues in
-    the background, and the next read begins after its end.
+    the background. The next read begins only when this read has ended.
 
     Args:
         read: Function that reads and keeps the data. It may block.
@@ -49,9 +49,9 @@ class BackgroundRead:
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Run the read on a background thread, and wait for its end, at most until the deadline.
+        """Run the read on a background thread, and wait until the read has ended or the deadline has passed.
 
-        If an earlier read is still running, wait for its end first. The event loop is not blocked.
+        If an earlier read is still running, wait for that read first. The event loop is not blocked.
         """
         try:
             async with asyncio.timeout(self._deadline):
@@ -404,7 +404,14 @@ class EnvironmentTracker:
     """Tracker that keeps the environment of one agent (such as the user's cart and locale) up to date.
 
     With a source, the source is read again after each published change. Without a source, the environment consists of the
-    published values. After a failed read, the last values stay. A model call waits at most ``deadline`` seconds for a read.
+    published values. After a failed read, the last values stay.
+
+    Args:
+        source: Source of the environment, or None.
+        scope: Scope of the conversation. The source is not read without a scope.
+        changes: Published changes of the environment, or None.
+        deadline: Seconds that a model call waits for a read.
+        environment: First values, so that the start of the session need not read the source. Default: no values.
     """
 
     def __init__(

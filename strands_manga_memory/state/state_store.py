@@ -70,7 +70,7 @@ class Part(BaseModel):
 class Layer(BaseModel):
     """Part of an agent's state that is stored under its own key, such as the goals.
 
-    Methods of a layer replace the values of its fields and change none of them in place. Fields of later releases are kept.
+    A method assigns new values to fields, and changes no value in place. Fields that later releases have added are kept.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -174,7 +174,8 @@ REVISION = "manga_state.revision"
 class _Entry:
     """Layer (part of an agent's state, such as the goals), with its values at earlier times.
 
-    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces them.
+    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces both the
+    current and the earlier values.
 
     Attributes:
         layer: The layer with its current values.
@@ -310,10 +311,10 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """Take over ``agent.state`` if a session manager has replaced it since the last read.
+        """Read ``agent.state`` again if a session manager has replaced it since the last read, and keep this agent's changes.
 
-        The layers (parts of the state) are read from the new ``agent.state``, and this agent's changes since the end of the
-        last turn are merged into them. Changed layers are then written.
+        The changes since the end of the last turn are merged into the layers (parts of the state) of the new ``agent.state``.
+        In any case, changed layers are then written, and the values of all layers are remembered as those of the turn's end.
         """
         with self.lock:
             agent = self.agent
@@ -352,10 +353,14 @@ class StateStore:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return the texts and the values of the layers (parts of the state) to share with the session's agents.
+        """Return the layers (parts of the state) of this agent, to share them with the session's other agents.
 
-        Both are keyed by ``Layer.KEY``. ``known`` has the texts that the session shares at present. If this release cannot
-        read the text of a layer in ``known`` or in ``agent.state``, the text in ``known`` is returned unchanged.
+        Args:
+            known: Texts of the layers that the session shares at present, keyed by ``Layer.KEY``.
+
+        Returns:
+            Texts of the layers, and values of the layers, both keyed by ``Layer.KEY``. If this release cannot read a layer in
+                ``known`` or in ``agent.state``, the text in ``known`` is returned unchanged.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():

@@ -116,7 +116,7 @@ class TaskStep(Part):
     def ended(
         self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
     ) -> TaskStep:
-        """Return a copy of the step that has ended with the given status.
+        """Return a copy of the step after the end of an attempt, with the given status.
 
         The status ``QUEUED`` means that the step will start again after a wait for a human.
 
@@ -159,7 +159,10 @@ class LoopDetector:
         self._counts: dict[str, int] = {}
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call. Return True for the third call with equal name, arguments and result, and False for all others."""
+        """Count a tool call. Return True for the third call with equal name, arguments and result, and False for all others.
+
+        Times and UUIDs in results are not compared.
+        """
         text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
         key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         self._counts[key] = count = self._counts.pop(key, 0) + 1
@@ -293,9 +296,10 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), error=str(error)))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, the last call first. ``after`` is a step id: undo only later steps.
+        """Undo the completed tool calls of the task, and other completed steps with an ``undo`` function, the last step first.
 
-        If undoing a step fails, the step gets the error and is not marked as rolled back. The other steps are still undone.
+        ``after`` is a step id: only later steps are undone. A tool call without an ``undo`` function is only marked as rolled
+        back. If undoing a step fails, the step gets the error and is not marked. The other steps are still undone.
 
         Returns:
             The updated steps, including those with an error, in the order in which they were undone.
@@ -332,7 +336,7 @@ class TaskState:
             ok: Whether the step succeeded; None if unknown.
 
         Raises:
-            ValueError: The kind does not exist, the text is empty or no text, or ``confidence`` is not from 0 to 1.
+            ValueError: The kind does not exist, ``text`` is empty or not a string, or ``confidence`` is not from 0 to 1.
         """
         of_kind("text", text, str, "a text")
         with self._lock:
