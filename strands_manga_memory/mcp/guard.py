@@ -84,7 +84,7 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds to wait for the end of a probe (trial call) before another probe is allowed. Longer than any call."""
+        """Seconds after which another probe (trial call) is allowed if a probe has not ended. No call takes so long."""
         return self.timeout + self.grace + 1.0
 
 

@@ -110,7 +110,7 @@ class ServerSupervisor:
     def retry_after(self) -> float:
         """Seconds until a call may try to reconnect to the MCP server.
 
-        0 while connected, and 0.5 while an attempt to connect runs.
+        The value is 0 while there is a connection, and 0.5 while an attempt to connect runs.
         """
         with self._lock:
             if self._next_attempt is None:

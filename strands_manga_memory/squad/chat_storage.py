@@ -200,7 +200,7 @@ class SessionChatStorage(ChatStorage):
         """Return the latest messages of all agents of a session, oldest first. Each answer begins with ``[agent_id]``.
 
         The agents are those that the durable store lists, and those that this object has used before. While the durable store
-        is unavailable, only the messages in the agents' current histories are returned.
+        is unavailable, only the windows of the agents that this object has used are returned.
 
         Raises:
             ValueError: An id is not allowed.

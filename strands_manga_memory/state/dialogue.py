@@ -76,7 +76,12 @@ class DialogueSlot(Part):
     ) -> DialogueSlot:
         """Return a copy of the slot (value that the user's intent needs) with a new value.
 
-        The value is converted to the canonical form of its entity type, unless ``is_canonical`` is True.
+        Args:
+            value: The new value, a text or a number.
+            types: Entity types, which convert the value to the canonical form of the slot's entity type.
+            confirmed: Whether the value is confirmed, and not inferred.
+            source: ``tracking_id`` of the message that contained the value.
+            is_canonical: Whether the value has the canonical form already.
 
         Raises:
             StateError: The value is not allowed. The message names the violated rule.

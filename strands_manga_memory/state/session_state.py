@@ -79,8 +79,9 @@ class SessionState:
     """State (dialogue, entities and goals) that the agents of a session share through the hot store.
 
     An agent reads the shared state before each turn. After the turn, the agent merges its own changes into the shared state,
-    key by key. Each agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent stores
-    its copy there. If two agents in two processes end a turn within milliseconds, one may overwrite the changes of the other.
+    key by key. Each agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent that
+    changes its copy stores the copy in the hot store. If two agents in two processes end a turn within milliseconds, one may
+    overwrite the changes of the other.
 
     Args:
         hot: The hot store.

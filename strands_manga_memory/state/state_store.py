@@ -380,8 +380,8 @@ class StateStore:
 
         Args:
             shared: Texts of the shared layers, keyed by ``Layer.KEY``.
-            revision: Revision number of the shared state. If it is below that of the last merge, the shared state is outdated.
-                All values of this agent then count as changes, not only those changed since the last merge.
+            revision: Revision number of the shared state. A number below that of the last merge means that the shared state is
+                outdated. All values of this agent then count as changes, not only those changed since the last merge.
         """
         with self.lock:
             for entry in self._readable():
