@@ -1,4 +1,7 @@
-"""Checks of arguments. A check returns the argument if it is valid, else raises an error that names the argument."""
+"""Checks of arguments. A check raises an error that names the argument if the argument is invalid.
+
+Every check except ``filled`` returns the valid argument.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def not_negative(name: str, value: float) -> float:
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
     """Check that the argument ``name`` is an instance of ``kind``, and return the argument.
 
-    The error describes the type by ``words``, by default the name of ``kind``.
+    ``words`` is the description of the type in the error. Default: the name of ``kind``.
 
     Raises:
         ValueError: ``value`` has another type.
@@ -75,7 +78,9 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Check that the argument ``name`` is callable, and return it. The error describes the callable by ``words``.
+    """Check that the argument ``name`` is callable, and return the argument.
+
+    ``words`` is the description of the expected object in the error.
 
     Raises:
         ValueError: ``value`` is not callable.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict base class whose methods, such as ``get``, use ``__getitem__`` of a subclass. Those of a plain dict do not."""
+        """Dict base class whose methods, such as ``get``, use the ``__getitem__`` of a subclass, unlike those of ``dict``."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,12 +30,13 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state of one tool call, which always contains the agent that makes the call.
+    """Invocation state of one tool call, with the agent that makes the call.
 
     Parallel nodes of a Graph share one invocation state. Strands writes the calling agent into the shared state just before
-    each tool call. A tool that waits may therefore find the agent of another node there. A ``CallState`` keeps the agent of
-    its call, with the agent's model, messages, system prompt and tool configuration. All other keys are read from the shared
-    state and written to it.
+    each tool call. A tool that waits may therefore find the agent of another node there.
+
+    A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and tool configuration. All
+    other keys are read from the shared state and written to it.
 
     Args:
         shared: Shared invocation state.
@@ -77,9 +78,9 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context with a ``CallState`` as its invocation state.
+    """Return a copy of a tool call's context whose invocation state is a ``CallState``.
 
-    Other nodes of a Graph cannot replace the agent in a ``CallState``.
+    Parallel nodes of a Graph cannot replace the agent in a ``CallState``.
     """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 

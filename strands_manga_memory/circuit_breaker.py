@@ -1,6 +1,6 @@
 """Circuit breaker, which stops calls to a tool, a storage tier or a summarizer that keeps failing.
 
-After a wait, single probe calls find out whether calls succeed again. This module performs no I/O and does not await.
+After a wait, the breaker admits single calls as probes. This module performs no I/O and does not await.
 """
 
 from __future__ import annotations
@@ -93,10 +93,12 @@ class Permit:
 class CircuitBreaker:
     """Circuit breaker that rejects calls after several failures in a row, and admits probe calls after a waiting time.
 
-    After the waiting time, the breaker is half-open and admits one probe call at a time. A probe that succeeds closes the
-    breaker, and a probe that fails opens it again. If the outcome of a probe is ignored, or not reported within ``lease``
-    seconds, the next probe is admitted. Each call needs a permit, through which its outcome is reported. An outcome is dropped
-    if the state has changed since the permit was issued. An ignored outcome changes neither state nor count of failures.
+    Each call needs a permit, through which the caller reports the outcome of the call. After the waiting time, the breaker is
+    half-open and admits one probe call at a time. A probe that succeeds closes the breaker, and a probe that fails opens it
+    again. If the outcome of a probe is ignored, or not reported within ``lease`` seconds, the next probe is admitted.
+
+    An ignored outcome changes neither the state nor the count of failures. An outcome is dropped if the state has changed, or
+    the next probe has started, since the permit was issued.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -105,10 +107,11 @@ class CircuitBreaker:
         reset_after: Seconds between opening and the first probe.
         max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all waits are ``reset_after``.
         lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the wait
-            that a failed probe causes.
+            that would follow a failure of the probe.
         name: Name in events and logs.
         clock: Monotonic seconds. If the clock is set back, a running wait begins again at its full length.
-        on_event: Called with a ``BreakerEvent`` after each change, by the thread that caused it, outside the lock.
+        on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the thread that caused the
+            change. No lock is held during the call.
     """
 
     def __init__(
@@ -194,7 +197,7 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a failure, or a success while the breaker is open or half-open."""
+        """Count a failure, or a success while the breaker is open or half-open. Return the change of state, or None."""
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -205,16 +208,18 @@ class CircuitBreaker:
     # Manual changes
 
     def open(self) -> None:
-        """Open the breaker until ``reset`` is called."""
+        """Open the breaker until ``reset`` is called, or ``record`` reports a success."""
         with self._lock:
             event = self._change(_OPEN, "manual")
             self._open_at(self._changed_at, math.inf)
         self._notify(event)
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Continue the breaker of an earlier process, with its number of failures in a row.
+        """Continue the breaker of an earlier process.
 
-        ``seconds`` is the rest of the earlier breaker's waiting time. If it is above 0, this breaker opens for that time.
+        Args:
+            failures: Number of failures in a row that the earlier breaker had.
+            seconds: Rest of the earlier breaker's waiting time. Above 0: this breaker opens for that time.
         """
         with self._lock:
             if seconds > 0:
@@ -249,7 +254,7 @@ class CircuitBreaker:
 
     @property
     def failures(self) -> int:
-        """Number of failures in a row, kept while the breaker is open or half-open."""
+        """Number of failures in a row. The number stays while the breaker is open or half-open."""
         return self._failures
 
     @property

@@ -35,11 +35,11 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 class DeadlineReader:
     """Reader of a stream of events, which cancels the stream at a deadline.
 
-    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits for its end.
+    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits until the stream ends.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds until the deadline. Time that the caller spends on events does not count.
+        timeout: Seconds that all calls of ``next`` together may take.
     """
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
@@ -52,8 +52,8 @@ class DeadlineReader:
         """Return the next event of the stream, or ``END`` after the last event.
 
         Raises:
-            DeadlineError: The deadline passed. The caller then calls ``close``.
-            BaseException: Error of the stream.
+            DeadlineError: The deadline has passed. The caller must then call ``close``.
+            BaseException: The stream raised this error.
         """
         self._deadline += self._loop.time() - self._given_at
         deadline = asyncio.timeout_at(self._deadline)
@@ -82,12 +82,13 @@ class DeadlineReader:
 class Pump(DeadlineReader):
     """Reader of a stream of events, which runs the stream in a separate task until a deadline.
 
-    ``close`` cancels the stream, and waits at most ``grace`` seconds for its end. So the caller goes on even if the stream
-    ignores the cancellation, or waits for a thread. A stream that blocks the event loop cannot be stopped.
+    ``close`` cancels the stream, and waits at most ``grace`` seconds for the end of the stream. The caller can therefore
+    continue even if the stream ignores the cancellation, or waits for a thread. A stream that blocks the event loop cannot be
+    stopped.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds until the deadline. Time that the caller spends on events does not count.
+        timeout: Seconds that all calls of ``next`` together may take.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 

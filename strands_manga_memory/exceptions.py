@@ -6,7 +6,7 @@
     ├── StoreError                  also a strands SessionException, so existing handlers keep working
     │   ├── StoreUnavailableError   timeout, connection, throttling: repeat the call later
     │   │   ├── StoreRefusedError   wrong password, no permission, full memory, damaged data: repair, then repeat
-    │   │   └── OvertakenError      others keep changing the record; the write is put off
+    │   │   └── OvertakenError      others keep changing the record; a write is repeated later
     │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
     │   └── CorruptRecordError      a record fails its checksum, or has another version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
@@ -58,7 +58,7 @@ NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-me
 
 
 class OvertakenError(StoreUnavailableError):
-    """A read or write of a record was given up, because other writers changed the record during each attempt.
+    """A read or write was given up, because other writers changed the record during each attempt.
 
     The store works. The package repeats a write later; a caller may repeat a read.
     """

@@ -1,4 +1,4 @@
-"""Lifetimes of this package's objects: attached to objects of other packages, and renewed in forked processes.
+"""Attachment of this package's objects to objects of other packages, and renewal of objects in forked processes.
 
 A forked process must not use the locks, threads and connections of its parent.
 """
@@ -14,7 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the objects that this package has attached to ``owner``, keyed by name. They live as long as ``owner``."""
+    """Return the objects that this package has attached to ``owner``, keyed by name.
+
+    Objects that the caller adds to the dict are kept as long as ``owner`` exists.
+    """
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
 
@@ -46,7 +49,7 @@ def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of an object in the child process of each fork. Only a weak reference to it is kept."""
+    """Call ``renew_after_fork`` of an object in the child process of each fork. The object is referenced only weakly."""
     _renewables.add(renewable)
 
 
@@ -75,8 +78,8 @@ def _renew_all() -> None:
 def at_fork(**callbacks: Callable[[], object]) -> None:
     """Register callbacks for each fork of this process. The arguments are those of ``os.register_at_fork``.
 
-    Use this function for the state of a module. Objects use ``renew_in_child``. On systems without fork, such as Windows, the
-    callbacks are never called.
+    Use this function to renew the variables of a module. For objects, use ``renew_in_child``. On systems without fork, such as
+    Windows, the callbacks are never called.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)

@@ -22,7 +22,7 @@ _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
 class StorageId(str):
     """Id under which data is stored, derived from the ids of a ``ConversationScope``.
 
-    It is a class of its own, so that ``checked_id`` can reject it as a user, session or agent id.
+    The separate class lets ``checked_id`` reject a storage id that is given as a user, session or agent id.
     """
 
     __slots__ = ()
@@ -54,8 +54,8 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. In addition, the id must not have the form ``:user:session``,
-    which is that of a storage id without tenant.
+    The rules are those of ``checked_id``. In addition, ids of the form ``:user:session`` are rejected, because storage ids
+    without a tenant have this form.
 
     Raises:
         ValueError: The id is invalid.
@@ -69,8 +69,8 @@ def checked_session_id(value: object) -> str:
 def encoded_id(value: str) -> str:
     """Return an id in percent-encoding, which has only letters, digits and ``_.-~%!``.
 
-    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the id. Two ids have the same
-    encoding only if their SHA-256 is the same. Readers detect this case, because they compare the original ids.
+    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the id. Two ids could have the
+    same encoding only if they had the same SHA-256. Readers detect this case, because they compare the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -90,8 +90,9 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 def tenant_of(place: str) -> str:
     """Return the encoded tenant in a storage key; empty if the key contains no tenant.
 
-    Storage keys have the form ``tenant:user:session/...`` for sessions, and ``tenant:user/...`` for memories. A key may begin
-    with ``environment/`` (cart, stock and account data from other systems) or ``profile/`` (cached memories).
+    Storage keys of sessions have the form ``tenant:user:session/...``. Storage keys of memories have the form
+    ``tenant:user/...``. A key may begin with ``environment/`` (cart, stock and account data from other systems) or ``profile/``
+    (cached memories).
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")

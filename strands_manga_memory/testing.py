@@ -47,12 +47,11 @@ class ScriptedModel(Model):
         assert model.requests[0].messages[0]["content"] == [{"text": "Is it in stock?"}]
 
     Args:
-        replies: Answers in order, or a function that returns the answer to the messages of a request. After the last answer
-            of a list, the model answers ``"ok"``.
+        replies: Answers in order, or a function that returns the answer to the messages of a request. An answer is a text, a
+            list of content blocks, or an error to raise. After the last answer of a list, the model answers ``"ok"``.
         stateful: Value of ``Model.stateful``. Default False.
         delay: Seconds to wait before each answer. Default 0.
-        usage: Function that counts the input tokens of a request's messages. Default: one token per 4 characters of
-            content.
+        usage: Function that counts the input tokens of a request's messages. Default: one token per 4 characters of content.
 
     Attributes:
         requests: Requests of all calls, oldest first.
@@ -90,7 +89,10 @@ class ScriptedModel(Model):
     async def structured_output(
         self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply of the script as JSON of a Pydantic model, and yield the parsed object."""
+        """Parse the next reply of the script as JSON of a Pydantic model, and yield a dict.
+
+        The dict contains the parsed object under the key ``output``.
+        """
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -169,7 +171,7 @@ class FakeClock:
 
 
 class _Faults:
-    """Wrapper that makes calls of a store fail on request. All other calls go to the store."""
+    """Wrapper of a store that makes calls fail on request. All other calls go to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -215,8 +217,8 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Hot store that fails on request: the next calls after ``fail_next``, and all calls while ``down`` is True."""
+    """Wrapper of a hot store that makes calls fail: the next ones after ``fail_next``, and all while ``down`` is True."""
 
 
 class FaultyTable(_Faults):
-    """Table that fails on request: the next calls after ``fail_next``, and all calls while ``down`` is True."""
+    """Wrapper of a table that makes calls fail: the next ones after ``fail_next``, and all while ``down`` is True."""

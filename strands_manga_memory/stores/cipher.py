@@ -42,14 +42,14 @@ class KeyProvider(Protocol):
 
 
 class TenantKeys:
-    """Encryption keys of tenants that the application provides, for example from a secret store.
+    """Key provider for keys that the application passes in, for example from a secret store.
 
     Args:
-        keys: Mapping from each tenant to the tenant's keys of 32 bytes, keyed by name. The last key encrypts new values. The
-            tenant None is for data without a tenant.
+        keys: Keys of each tenant: a mapping from tenants to mappings from key names to keys of 32 bytes. The last key of a
+            tenant encrypts the tenant's new values. The tenant None is for data without a tenant.
 
     Raises:
-        ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no key.
+        ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no key or an invalid id.
     """
 
     def __init__(self, keys: Mapping[str | None, Mapping[str, bytes]]) -> None:
@@ -65,10 +65,15 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
-        """Encrypt new values of a tenant with this key. Values of earlier keys stay readable.
+        """Set the key that encrypts new values of a tenant. Values of earlier keys stay readable.
+
+        Args:
+            tenant: Id of the tenant; None for data without a tenant.
+            key_id: Name of the key.
+            key: The key, 32 bytes.
 
         Raises:
-            ValueError: The key does not have 32 bytes, or its name is empty or over 255 bytes.
+            ValueError: The key does not have 32 bytes, its name is empty or over 255 bytes, or the tenant's id is invalid.
         """
         _check_key(key_id, key, sizes=(32,))
         with self._lock:
@@ -77,7 +82,10 @@ class TenantKeys:
             named[key_id] = key
 
     def destroy(self, tenant: str | None) -> None:
-        """Delete every key of a tenant. Its stored values become unreadable, and no new values can be stored."""
+        """Delete every key of a tenant, so that the tenant's stored values become unreadable.
+
+        New values of the tenant cannot be stored until ``rotate`` sets a key.
+        """
         with self._lock:
             self._keys.pop(escaped_tenant(tenant), None)
 
@@ -93,16 +101,15 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant in percent-encoding, or ``""`` for None. An invalid id raises ``ValueError``."""
+    """Return a tenant's id in percent-encoding, or ``""`` for None. An invalid id raises ``ValueError``."""
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
 class AesGcmCipher:
-    """Cipher by AES-GCM with one set of keys for all tenants.
+    """Cipher by AES-GCM with one set of keys for all tenants. ``TenantCipher`` has separate keys for each tenant.
 
-    ``TenantCipher`` has separate keys for each tenant. Each value has a random nonce. A value can be decrypted only under the
-    storage key for which it was encrypted. A value contains the name of its encryption key. After a change of ``current``, old
-    values stay readable while ``keys`` contains their key.
+    A value can be decrypted only under the storage key for which it was encrypted. Each value has a random nonce, and contains
+    the name of its encryption key. After a change of ``current``, old values stay readable while ``keys`` contains their key.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
@@ -144,8 +151,9 @@ class AesGcmCipher:
 class TenantCipher:
     """Cipher by AES-256-GCM with the keys of the tenant that owns the value.
 
-    A value is authenticated together with ``context``, the name of its encryption key, and its storage key, which contains the
-    ids of its owner, such as tenant, user and session. A value that was copied to another storage key is rejected.
+    The storage key of a value contains the ids of its owner, such as tenant, user and session. Each value is authenticated
+    together with its storage key, the name of its encryption key, and ``context``. A value that was copied to another storage
+    key is therefore rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.

@@ -1,9 +1,8 @@
 """Conversion of values to stored bytes and back, with compression, encryption and a checksum that detects damage.
 
-Values that JSON cannot represent, or that are nested too deeply for JSON, are stored as a list of nodes. A node is a short JSON
-list or value that stores one part of the value. Nodes refer to each other by their positions in the list. A list of nodes is
-therefore never deeply nested, and can always be read. Nested JSON is read and written recursively, so the size of the stack
-limits its depth.
+JSON text is read and written recursively, so the size of the stack limits its nesting. Values that JSON cannot represent, or
+that are nested too deeply, are stored as a flat list of nodes instead. A node is a short JSON list or value that stores one
+part of the value. Nodes refer to each other by their positions in the list.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def check_version(version: int, place: str) -> None:
 
 
 class Codec:
-    """Converter of values to stored bytes: compresses, encrypts and checksums them.
+    """Converter of values to stored bytes and back. It compresses, encrypts and checksums the values.
 
     The checksum covers the content of a value, its storage key, and its header (format version, flags for compression and
     encryption). Flipped bits, truncated values and values copied to another storage key are therefore detected.
@@ -151,20 +150,33 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Convert a value from Python to its stored form: bytes that are serialized, encrypted and checksummed."""
+        """Convert a value from Python to its stored form: serialize, compress, encrypt and checksum the value.
+
+        ``place`` is the key under which the value is stored.
+        """
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Convert a value from its stored form (bytes) to Python. Raises the errors of ``unseal``."""
+        """Convert a value from its stored form (bytes) to Python.
+
+        Args:
+            data: Stored form of the value.
+            place: Key under which the value is stored.
+
+        Raises:
+            CorruptRecordError: The bytes are damaged, belong to another storage key, have another version, or are not encrypted
+                although they must be.
+            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the key.
+        """
         return load_stored(self.unseal(data, place), place)
 
 
 def dump(value: Any) -> bytes:
     """Serialize a value as compact bytes, from which ``load`` restores the value.
 
-    JSON values are stored as JSON. Bytes, dates, times, ``Decimal``, and numbers and containers that JSON cannot represent,
-    such as sets, are stored with their types as a list of nodes. Objects of all other types are stored as their ``str()``, with
-    a warning, and restored as texts.
+    JSON values are stored as JSON. Values that JSON cannot represent are stored with their types as a list of nodes: bytes,
+    dates, times, ``Decimal``, numbers such as NaN, and containers such as sets. Objects of all other types are stored as their
+    ``str()``, with a warning, and restored as texts.
 
     Raises:
         ValueError: The value contains itself.
@@ -176,7 +188,8 @@ def load(data: bytes) -> Any:
     """Return the value that ``dump`` serialized.
 
     Raises:
-        ValueError: The bytes contain JSON that is nested more deeply than ``dump`` allows.
+        Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump`` allows. The type of the error
+            is in ``MALFORMED``.
     """
     if data[:1] == _AS_NODES:
         return value_of(json_value(data[1:]))
@@ -204,8 +217,8 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 def trusted(record: object) -> Iterator[None]:
     """Convert parsing errors in a ``with`` block to ``CorruptRecordError``, because the parsed record is damaged.
 
-    Converted are errors that malformed data cause, such as ``KeyError`` and ``ValueError``. All other errors, and errors of
-    this package, are raised unchanged.
+    Parsing errors are those that malformed data cause, such as ``KeyError`` and ``ValueError``. Errors of this package, and all
+    other errors, are raised unchanged.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.
@@ -261,7 +274,7 @@ _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Compress serialized bytes. Return None if compression does not make them smaller, or if they are too large."""
+    """Compress serialized bytes. Return None for more than 64 MiB, or if compression does not make the bytes smaller."""
     if len(payload) > MOST_UNPACKED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
@@ -273,10 +286,12 @@ def packed(payload: bytes) -> bytes | None:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Decompress serialized bytes. The size and complexity of the result are limited, against decompression bombs.
+    """Decompress serialized bytes. As a protection against decompression bombs, the result is limited.
+
+    The limits on the size and the number of JSON elements depend on the size of ``payload``.
 
     Raises:
-        ValueError: The value is truncated, or exceeds the limits, which depend on the size of ``payload``.
+        ValueError: The value is truncated, or exceeds the limits.
         zlib.error: The value is damaged.
     """
     unpacking = zlib.decompressobj(-15)
@@ -298,8 +313,11 @@ def _elements(data: bytes) -> int:
 def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
     """Return whether JSON represents a value exactly.
 
-    False for values that are nested too deeply, and for numbers that some JSON readers change: integers with more than ``bits``
-    bits, and floats with too large exponents.
+    Args:
+        value: The value.
+        levels: Most levels of nested containers.
+        bits: Most bits of an integer, because some JSON readers change larger integers.
+        exponents: Largest binary exponent of a float, positive or negative.
     """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
@@ -325,7 +343,10 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``."""
+    """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``.
+
+    A value that JSON cannot represent, for example because of a tuple as a key, is written as its list of nodes (``nodes_of``).
+    """
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
@@ -412,9 +433,10 @@ def value_of(nodes: Any) -> Any:
     """Return the value that ``nodes_of`` converted to a list of nodes.
 
     Raises:
-        ValueError: A node is invalid, or is an item of two containers, or of none although it is not the last.
+        ValueError: A node is invalid, two containers have the same item, or a node before the last is in no container.
         LookupError: A node has an unknown type, or an index out of range.
         TypeError: A node has the wrong form.
+        ArithmeticError: A node of the type ``Decimal`` is no number.
     """
     values: list[Any] = []
     taken = 0
@@ -441,9 +463,9 @@ def value_of(nodes: Any) -> Any:
 
 
 class _ItemPlaceholder:
-    """Placeholder of a restored value that is already an item of a container.
+    """Placeholder in the list of restored values, in place of a value that is already an item of a container.
 
-    It reveals a list of nodes in which two containers have the same item, which is an error.
+    Two containers may not have the same item. The placeholder reveals this error.
     """
 
 

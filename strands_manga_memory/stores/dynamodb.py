@@ -55,8 +55,8 @@ class DynamoDBTable:
     connections. The waits between attempts are random.
 
     A conditional write may succeed although its answer is lost. A retry then finds that the condition is no longer met, and the
-    write returns False. The caller must therefore read the record, and compare it with the intended one. A transaction is never
-    executed twice, because the attempts of one ``transact`` call have the same token.
+    write returns False. After False, the caller must therefore compare the stored record with the intended one. A transaction
+    is never executed twice, because the attempts of one ``transact`` call have the same token.
 
     Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
@@ -64,8 +64,8 @@ class DynamoDBTable:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds from the start of a request during which failed attempts are retried. A batch sends one request per
-            100 reads or 25 writes, and its deadline restarts after partial success. Default 1.
+        deadline: Seconds from the start of a request during which failed attempts are retried. Default 1. A batch sends one
+            request per 100 reads or 25 writes. The deadline of such a request restarts after partial success.
         create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
         clock: Function that returns seconds, for the deadlines. Default ``time.monotonic``.
         sleep: Function that waits for the given seconds. Default ``time.sleep``.
@@ -110,12 +110,12 @@ class DynamoDBTable:
         return self._name
 
     def create_if_missing(self) -> None:
-        """Create the table with its indexes and its TTL setting if the table is missing, and wait until it is active.
+        """Create the table with its indexes if it is missing, wait until the table is active, and enable its TTL.
 
-        A new table is billed on demand.
+        A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL of the table is enabled already, for another attribute.
+            StoreError: The TTL of the table is enabled for another attribute, or cannot be enabled now.
             StoreUnavailableError: The table is not ready within ``create_deadline``.
         """
         status = self._status()
@@ -265,7 +265,11 @@ class DynamoDBTable:
             raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:
-        """Return whether the table's TTL is enabled. TTL for another attribute than the schema's raises ``StoreError``."""
+        """Return whether automatic deletion of expired records (TTL) is enabled for the table.
+
+        Raises:
+            StoreError: TTL is enabled for another attribute than that of the schema.
+        """
         ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False

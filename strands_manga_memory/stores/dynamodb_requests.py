@@ -94,9 +94,9 @@ _OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about 
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code in an error response of DynamoDB, or the reason in that of a cancelled transaction.
+    """Return the error code from an error of the boto3 client; empty if the error is no response of DynamoDB.
 
-    The result is empty for any other error.
+    For a cancelled transaction, the result is the code of the reason for the cancellation.
     """
     if not isinstance(error, ClientError):
         return ""
@@ -169,7 +169,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 class DynamoDBRequests:
-    """Sender of the requests of one DynamoDB table.
+    """Sender of requests to one DynamoDB table.
 
     Args:
         client: The boto3 client, which must not retry.
@@ -198,7 +198,10 @@ class DynamoDBRequests:
         self._rand = rand
 
     def pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Yield at most ``limit`` records of a query. Further pages are requested when they are needed."""
+        """Send the arguments ``request`` of a query, and yield at most ``limit`` records; all if ``limit`` is None.
+
+        Further pages are requested when they are needed.
+        """
         while limit is None or limit > 0:
             answer = self.ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
@@ -210,6 +213,10 @@ class DynamoDBRequests:
 
     def batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
         """Send a batch of reads or writes, and yield the responses. Entries that DynamoDB did not process are sent again.
+
+        Args:
+            operation: ``batch_get_item`` or ``batch_write_item``.
+            entries: Keys to read, or write requests.
 
         Raises:
             StoreUnavailableError: No further entry was processed within the deadline.
@@ -233,15 +240,26 @@ class DynamoDBRequests:
                 self._sleep(pause)
 
     def ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request to DynamoDB, with retries after temporary errors, and return the response."""
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+
+        Args:
+            operation: Name of the boto3 method, such as ``get_item``.
+            **request: Arguments of the method.
+
+        Raises:
+            StoreError: The request failed.
+        """
         answer = self.call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
     def call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
-        """Send a request to DynamoDB, and return the response, or None after an error with the code ``expected``.
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
 
-        The request is retried after temporary errors.
+        Args:
+            operation: Name of the boto3 method, such as ``put_item``.
+            expected: Error code after which the result is None. Default: no error is expected.
+            **request: Arguments of the method.
 
         Raises:
             StoreError: The request failed for another reason.
@@ -275,7 +293,7 @@ class DynamoDBRequests:
 
 
 def _is_whole(answer: Mapping[str, Any]) -> bool:
-    """Return whether a response of DynamoDB has its content.
+    """Return whether a response of DynamoDB has a body.
 
     If a connection ends within the headers, botocore returns an empty response, which would look like a missing record.
     DynamoDB never sends an empty response.
@@ -344,7 +362,12 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format. NaN, an infinite number or an unsupported type raises an error."""
+    """Convert a Python value to DynamoDB's format.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: The value has a type that a record cannot store.
+    """
     if value is None:
         return {"NULL": True}
     if isinstance(value, str):

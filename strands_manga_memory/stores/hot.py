@@ -1,7 +1,8 @@
 """Protocol of hot stores, which hold the active conversations, and the hot store in the memory of this process.
 
-After its logical expiry, a conversation has ended, but the store keeps it for a while so that a sweeper can finalize it. The
-window is the list of the messages in an agent's current history. The log holds all messages by number.
+A conversation has a TTL, and ends when the TTL is over (its logical expiry). The store still keeps the conversation for a
+while, so that a sweeper can finalize it. The log contains all messages by number. The window lists the messages in an agent's
+current history.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: it must not exist, or must be a tombstone
-            (record of a deletion) with an epoch below ``epoch``.
+        expect: Epoch and version that the stored conversation must have. None: no conversation may be stored, except a
+            tombstone (record of a deletion) with an epoch below ``epoch``.
         epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the conversation.
-        version: Version after the write, from :func:`new_version`. If the store already has this version, an earlier attempt
-            succeeded.
+        version: Version after the write, from :func:`new_version`. If the store already has this epoch and version, an earlier
+            attempt succeeded.
         fields: Fields to set. Names match ``[a-z0-9._]+``.
         removed: Fields to remove, disjoint from ``fields``.
         ttl: Seconds until the logical expiry, at which the conversation ends.
@@ -114,8 +115,8 @@ class HotStore(Protocol):
     def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
         """Return a conversation with the requested fields and all messages of its window (current history), in one request.
 
-        A conversation that is over is still returned while the store keeps it. A deleted conversation is returned as its
-        tombstone (record of the deletion). The result is None if nothing is stored.
+        An expired conversation is returned while the store still keeps it. A deleted conversation is returned as its tombstone
+        (record of the deletion). The result is None if nothing is stored.
 
         Args:
             conversation: Name of the conversation.
@@ -124,10 +125,10 @@ class HotStore(Protocol):
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, without those that do not exist. The TTL is not renewed."""
+        """Return the requested fields of a conversation, keyed by name. Missing fields are omitted. The TTL is not renewed."""
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation in one atomic step, and renew its TTL. Return the outcome.
+        """Write fields of a conversation in one atomic step, renew its TTL, and return the status of the write.
 
         Nothing is written if the stored epoch (number of ends and deletions) or version differs from the expected one.
         """
@@ -135,11 +136,11 @@ class HotStore(Protocol):
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return the tombstone's epoch.
 
-        The epoch of a conversation grows at each end or deletion. A damaged conversation can be replaced too.
+        The epoch of a conversation grows at each end or deletion. Damaged conversations can be replaced, too.
 
         Args:
             conversation: Name of the conversation.
-            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone gets the next higher epoch.
+            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone gets the stored epoch plus 1.
             ttl: Seconds until the tombstone expires.
         """
 
@@ -154,7 +155,8 @@ class HotStore(Protocol):
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which another caller may claim a conversation that is still ``CLOSING``.
+            lease: Seconds after which a claim by another caller is void. A conversation that is still ``CLOSING`` can be
+                claimed if the earlier claim is older than ``lease``.
             expired_only: Whether an active conversation must have expired. False: it can be claimed at any time.
 
         Returns:
@@ -162,10 +164,9 @@ class HotStore(Protocol):
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation in the state ``CLOSING``, and return True.
+        """Remove a conversation that the caller has claimed and ended, and return True.
 
-        Return False, and remove nothing, if the state is another one or if ``expect`` differs from the stored epoch and
-        version.
+        Remove nothing and return False if the state is not ``CLOSING``, or the stored epoch and version are not ``expect``.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
@@ -175,24 +176,30 @@ class HotStore(Protocol):
         """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock with an expiry), and return True. Return False if ``owner`` does not hold it."""
+        """Release a conversation's lease (lock with an expiry), and return True.
+
+        Return False if ``owner`` does not hold the lease.
+        """
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if there is none or it has expired."""
+        """Return the value stored under ``name``, or None if no value is stored or the value has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds. It replaces the earlier value, and belongs to no conversation."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
+
+        The value belongs to no conversation.
+        """
 
     def close(self) -> None:
-        """Close the connections to the server of the hot store. The store remains usable and opens new ones."""
+        """Close the connections to the server of the hot store. The store remains usable and opens new connections."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
     """Return the names of the stored fields that contain the messages of a window, in the order of the messages.
 
-    A window is the list of messages in an agent's current history, stored as in ``b"5,x2"``. The number 5 means message 5 of
-    the log, which is in the field ``m5``. The name ``x2`` means the field ``x2``, which contains a message that differs from
-    the log or is missing from it.
+    A window is the list of messages in an agent's current history. The window ``b"1-3,5,x2"`` has four messages of the log (1
+    to 3, and 5), which are in the fields ``m1``, ``m2``, ``m3`` and ``m5``. Its last message is in the field ``x2``, because
+    this message differs from the log or is missing from the log.
 
     Raises:
         CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.
@@ -262,8 +269,9 @@ class InMemoryHotStore:
 
     The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
 
-    At its logical expiry, a conversation ends, but it stays readable for ``grace`` seconds. Later it is removed at its next
-    use, or by a clean-up. A clean-up runs whenever the number of stored objects has doubled since the last one.
+    A conversation that ends at its logical expiry stays readable for ``grace`` seconds. After that time, it is removed by the
+    next access to the conversation, or by a clean-up of the store. A clean-up runs whenever the number of stored objects has
+    doubled since the last clean-up.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -306,7 +314,7 @@ class InMemoryHotStore:
         return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, without those that do not exist. See ``HotStore.read``."""
+        """Return the requested fields of a conversation. Missing fields are omitted. See ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
@@ -409,7 +417,7 @@ class InMemoryHotStore:
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value. See ``HotStore.put_value``."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
@@ -428,7 +436,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired conversations, leases and values if the number of all these has doubled since the last clean-up."""
+        """Remove expired conversations, leases and values if their total number has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return

@@ -1,7 +1,7 @@
-"""Table on a PostgreSQL server, and the pool of connections to the server, whose operations have deadlines.
+"""Table on a PostgreSQL server, and a pool of connections whose operations have deadlines.
 
-The pool works with transaction poolers, and is renewed after a fork. Errors of the driver are converted to errors of this
-package.
+The pool also works with transaction poolers such as PgBouncer. A forked process opens its own pool. Errors of the driver are
+converted to errors of this package.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflic
 class PostgresTable(SQLTable):
     """Durable table on a PostgreSQL server of version 13 or later. It needs psycopg 3, from the extra ``postgres``.
 
-    Each record is a row with its partition value, its sort value and the serialized record. The values are UTF-8, which sorts
-    as in DynamoDB.
+    Each record is a row with its partition value, its sort value and the serialized record. Partition and sort values are
+    stored as UTF-8, which sorts as in DynamoDB.
 
     A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is supported in session and
     transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop idle
@@ -47,7 +47,8 @@ class PostgresTable(SQLTable):
     Args:
         conninfo: URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Seconds that an operation may take. Default 2. A new connection may take 2 seconds even if this is less.
+        deadline: Seconds that an operation on a connection may take. Default 2. Before the operation, the wait for a connection
+            may take another ``deadline``, or 2 seconds if that is longer.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -192,9 +193,10 @@ class Connection(psycopg.Connection[Any]):
 
     @classmethod
     def connect(cls, conninfo: str = "", *, owner: weakref.ref[Connections], **options: Any) -> Any:  # type: ignore[override]
-        """Connect to the PostgreSQL server. After a failure, also store the error in ``owner``, the pool's ``Connections``.
+        """Connect to the PostgreSQL server. Store the error of a failed attempt in ``owner``, and raise the error.
 
-        The pool does not report a failed attempt to the threads that wait for a connection.
+        ``owner`` refers to the ``Connections`` of the pool. Threads that wait for a connection read the error there, because
+        the pool does not report the error to them.
         """
         try:
             return super().connect(conninfo, **options)
@@ -242,8 +244,8 @@ class Connections:
 
     Args:
         conninfo: URL or connection string of libpq.
-        deadline: Seconds that an operation on a connection may take. Getting a connection may take as long again, or 2 seconds
-            if that is longer.
+        deadline: Seconds that an operation on a connection may take. Before the operation, the wait for a connection may take
+            another ``deadline``, or 2 seconds if that is longer.
     """
 
     def __init__(self, conninfo: str, deadline: float) -> None:
@@ -280,7 +282,10 @@ class Connections:
             pool.close(timeout=0.1)
 
     def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a connection whose server answers, and its pool. Connections that the server has ended are replaced."""
+        """Return a connection whose server answers, and the pool of the connection.
+
+        Connections that the server has ended are replaced.
+        """
         started = time.monotonic()
         until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
         while True:

@@ -88,12 +88,16 @@ _Answer = TypeVar("_Answer")
 class RedisHotStore:
     """Hot store in Redis or Valkey.
 
-    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Times are those of the server.
+    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Conversations expire by the server's clock.
+    Every method except ``expired`` is one atomic request.
 
-    Conversations and values are distributed over 1,024 buckets by the CRC-32 of their names. ``NNNN`` is the bucket in a key.
-    Keys are ``prefix:{bNNNN}:c:conversation`` for a conversation, ``prefix:{bNNNN}:x`` for the expiry index of a bucket,
-    ``prefix:{bNNNN}:l:conversation`` for a lease, and ``prefix:{bNNNN}:v:name`` for a value. A conversation and its index are
-    therefore on the same node of a cluster. Every method except ``expired`` is one atomic request.
+    Names of conversations and values are distributed over 1,024 buckets by their CRC-32. All keys of one bucket are on the same
+    node of a cluster. A bucket with the number ``NNNN`` has these keys:
+
+    - Conversation: ``prefix:{bNNNN}:c:conversation``.
+    - Expiry index of all conversations in the bucket: ``prefix:{bNNNN}:x``.
+    - Lease: ``prefix:{bNNNN}:l:conversation``.
+    - Value: ``prefix:{bNNNN}:v:name``.
 
     The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be attempted only once. This class
     retries failed attempts of all other operations, with random waits.
@@ -156,7 +160,7 @@ class RedisHotStore:
         return self._record(conversation, _LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, without those that do not exist. See ``HotStore.read``."""
+        """Return the requested fields of a conversation. Missing fields are omitted. See ``HotStore.read``."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -199,7 +203,7 @@ class RedisHotStore:
         """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``.
 
         The request is not retried. If its answer is lost, the claim may be stored without the caller's knowledge. The
-        conversation can then be claimed again after ``lease`` seconds.
+        conversation can be claimed again when the lost claim is older than ``lease`` seconds.
         """
         return self._record(conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False)
 
@@ -223,7 +227,7 @@ class RedisHotStore:
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value. See ``HotStore.put_value``."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
@@ -236,7 +240,10 @@ class RedisHotStore:
             self._client.close()
 
     def _record(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> HotRecord | None:
-        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returns nothing."""
+        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returns nothing.
+
+        If ``again`` is true, the script is retried after a temporary error.
+        """
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
@@ -252,10 +259,10 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the names and states of conversations that expire at or before the time ``now``, from some buckets.
+        """Return the names and states of conversations in some buckets that expire at or before the time ``now``.
 
         A bucket is a group of conversations with one expiry index. The state is None if the conversation is no longer stored.
-        At most ``limit`` conversations of each bucket are returned.
+        At most ``limit`` conversations of each bucket are returned. ``now`` is in milliseconds.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined([("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes])
@@ -277,6 +284,8 @@ class RedisHotStore:
     def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
         """Run a Lua script with the keys of a conversation, and return its answer.
 
+        If ``again`` is true, the script is retried after a temporary error.
+
         Raises:
             CorruptRecordError: The script found that the stored conversation is damaged.
         """
@@ -289,7 +298,8 @@ class RedisHotStore:
     def _evaluated(self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
         """Run a Lua script on the server, and return its answer.
 
-        The script is called by its hash. Its text is sent only if the server does not have the script.
+        The script is called by its hash. Its text is sent only if the server does not have the script. If ``again`` is true,
+        the call is retried after a temporary error.
         """
 
         def call() -> Any:

@@ -57,16 +57,18 @@ class SQLiteTable(SQLTable):
     Several processes and threads can use the file safely. Several schemas can share the file.
 
     The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A power failure may lose the last
-    writes, but never damages the file. Each process has one connection, which is opened at the first use and closed around a
+    writes, but never damages the file. Each process has one connection, which is opened at the first use and closed before a
     fork.
 
-    Deleted and replaced data is overwritten in the file and removed from the write-ahead log before a write returns. Reads
-    also return records whose TTL attribute has passed, as DynamoDB may. The caller checks the attribute.
+    Before a write returns, deleted and replaced data is overwritten in the file and removed from the write-ahead log. The log
+    is emptied later if another process reads it for over a second, or ``put`` has ``scrub=False``. Reads also return records
+    whose TTL attribute has passed, as DynamoDB may. The caller checks the attribute.
 
     Args:
-        path: The file. Missing folders are created for the owner only (0700), as is the file (0600).
+        path: Path of the file. A missing file is created with the mode 0600, and missing folders with 0700.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds that an operation waits for other threads, and then again for other processes. Default 5.
+        deadline: Seconds that an operation waits for other threads. Afterwards it may wait as long for other processes. Default
+            5.
 
     Raises:
         ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
@@ -159,9 +161,9 @@ class SQLiteFile:
     """Connection of a process to a SQLite file.
 
     Args:
-        path: The file. Missing folders are created with it, for the owner only (0700), as is the file (0600).
+        path: Path of the file. A missing file is created with the mode 0600, and missing folders with 0700.
         table: Name of the table, for errors.
-        deadline: Seconds that an operation waits for other threads, and then again for other processes.
+        deadline: Seconds that an operation waits for other threads. Afterwards it may wait as long for other processes.
         create: Function that creates the table. It is called if the file was replaced by a file without the table.
     """
 
@@ -191,7 +193,7 @@ class SQLiteFile:
     def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Lend the SQLite connection to the calling thread for a ``with`` block. Open the connection first if necessary.
 
-        If an earlier attempt to remove deleted data from the write-ahead log failed, it is repeated first.
+        If deleted data could not be removed from the write-ahead log earlier, another attempt is made first.
 
         Args:
             create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
@@ -268,7 +270,7 @@ class SQLiteFile:
             )
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the SQLite file to a write-ahead log, with retries until the deadline."""
+        """Switch the SQLite file to the mode with a write-ahead log, with retries until the deadline."""
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -335,8 +337,8 @@ class SQLiteFile:
     def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If they read longer, the next use
-        or closing of the connection tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they read the log for longer, the next
+        use or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")

@@ -21,7 +21,7 @@ Key = tuple[str, str]
 class Index:
     """Secondary index of a DynamoDB table, which groups records by ``partition`` and sorts them by ``sort``.
 
-    This package does not query it. It is for other applications.
+    The index is for other applications: this package does not query it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Condition:
 
     Attributes:
         absent: Whether a missing record meets the condition.
-        equals: Values that an existing record must have, keyed by attribute name.
+        equals: Values that an existing record must have, keyed by attribute name. None also stands for a missing attribute.
         below: Limits of numbers in an existing record, keyed by attribute name. Each number must be below its limit.
     """
 
@@ -98,9 +98,10 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """One write of a transaction, which is executed only if the conditions of all its writes are met.
+    """Put, delete or check, as one of the writes of a transaction.
 
-    A put replaces a record, and a delete removes a record. A check changes nothing, but has a condition.
+    The transaction is executed only if the conditions of all its writes are met. A put replaces a record, and a delete removes
+    a record. A check changes nothing, but has a condition.
 
     Attributes:
         item: New record of a put. None for a delete or a check.
@@ -126,7 +127,7 @@ class Table(Protocol):
     schema: TableSchema
 
     def create_if_missing(self) -> None:
-        """Create the table, its indexes and its TTL setting if they are missing."""
+        """Create the table if it is missing. In DynamoDB, also create the indexes of a new table, and enable the TTL."""
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
@@ -224,7 +225,10 @@ def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
-    """Raise ``ValueError`` if there are more than 100 writes, or two writes of the same record."""
+    """Raise ``ValueError`` if a transaction is invalid.
+
+    A transaction has at most 100 writes, each a put, delete or check, and no two writes of the same record.
+    """
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
     if len({target_of(schema, write) for write in writes}) < len(writes):
@@ -306,11 +310,11 @@ class SQLTable:
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a part of a record's key to the value that its SQL column stores. The order of values is preserved."""
+        """Convert a partition or sort value to the value in its SQL column. Converted values sort in the same order."""
         return value
 
     def _text(self, column: Any) -> str:
-        """Convert the stored value of a key's SQL column back to a string."""
+        """Convert a value from the SQL column of partition or sort values back to a string."""
         return str(column)
 
     def _name(self) -> str:
@@ -350,8 +354,13 @@ class SQLTable:
     ) -> Iterator[Item]:
         """Yield the records of a partition, read in pages of at most 64.
 
-        The SQL statement ``start`` reads the first page. The statement ``resume`` reads each further page, which begins after
-        the sort value of the last record. ``wanted`` has the names of the attributes to return; None for all.
+        Args:
+            partition: Partition value.
+            start: SQL statement that reads the first page.
+            resume: SQL statement that reads a further page, after the sort value of the last record.
+            values: Values of the placeholders that both statements have.
+            limit: Most records to yield; None for all.
+            wanted: Names of the attributes to return; None for all.
         """
         seen: tuple[Any, ...] = ()
         while limit is None or limit > 0:
@@ -370,7 +379,7 @@ class SQLTable:
     def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
         """Validate writes and serialize their records. Return the last write of each record, sorted by key.
 
-        All processes lock records in this order, which prevents deadlocks.
+        All processes lock records in the order of the keys, which prevents deadlocks.
         """
         planned = {}
         for write in writes:

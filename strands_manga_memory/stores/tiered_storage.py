@@ -1,7 +1,7 @@
 """Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in the hot tier.
 
-All records of a user have the same partition. The record ``k/KEY`` has the key, the version and a small value. The parts of a
-large value are the records ``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
+All records of a user have the same partition. The record ``k/KEY`` has the key, the version, and the value if the value is
+small. A larger value is split into the records ``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ _TRIES = 8
 class TieredStorage(Storage):
     """Strands ``Storage`` with one user's values of any size in the durable tier.
 
-    Use it wherever Strands takes a storage, such as ``SnapshotSessionManager`` or ``Agent(storage=)``. When ``write`` returns,
-    the value is in the durable tier. A read first gets the id of the current version from the durable tier. A value over 8 KiB
-    is then read from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
+    Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or ``Agent(storage=)``. When ``write``
+    returns, the value is in the durable tier. A read first gets the id of the current version from the durable tier. A value
+    over 8 KiB is then read from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
 
-    Keys have the rules of Strands' own storages. Repeated ``/`` are collapsed. ``..`` and backslashes are rejected. Each user
-    has separate keys.
+    Each user has separate keys. The rules for keys are those of Strands' own storages: repeated ``/`` are collapsed, and ``..``
+    and backslashes are rejected.
 
     The asynchronous methods raise ``StorageError`` if a tier is unavailable, a key is invalid, or a value is damaged.
 
     Args:
         durable: The durable tier, or its URL.
-        hot: The hot tier, or its URL.
+        hot: The hot tier, or its URL. Default None: there is no hot tier.
         user_id: The user who owns the values.
-        tenant: The user's tenant.
-        codec: Codec of the values. Keys are stored in clear text.
+        tenant: The user's tenant. Default None: the user has no tenant.
+        codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
         search_strategy: Strategy that indexes each written value, and answers ``search``. Default: a text search in all values.
         clock: Seconds since 1970.
@@ -211,7 +211,9 @@ class TieredStorage(Storage):
         return sorted(str(item["key"])[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
 
     def erase(self) -> int:
-        """Delete the values of the storage's user, or only of its namespace, in both tiers. Return the number of values.
+        """Delete all values of this storage in both tiers, and return their number.
+
+        A storage from ``namespace`` deletes only the values of the namespace.
 
         Raises:
             StoreUnavailableError: A tier is unavailable.
@@ -227,10 +229,10 @@ class TieredStorage(Storage):
         return len(found)
 
     def values(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys and values of the storage's user, or only of its namespace.
+        """Yield the keys and values of this storage. A storage from ``namespace`` yields only those of the namespace.
 
         Raises:
-            StoreUnavailableError: A tier is unavailable.
+            StoreUnavailableError: The durable tier is unavailable.
             CorruptRecordError: A value is damaged.
         """
         for key in self.keys():
@@ -243,7 +245,7 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the storage key for one version of a value, which the codec and the hot tier use."""
+        """Return the storage key of one version of a value, under which the value is encrypted and stored in the hot tier."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
@@ -274,7 +276,7 @@ class TieredStorage(Storage):
     def _from_hot(self, item: Item) -> bytes | None:
         """Return a large value from the hot tier.
 
-        None if the hot tier does not have the value, is down, or has a damaged copy.
+        Return None if the hot tier does not have the value, is down, or has a damaged copy.
         """
         place = self._place(item)
         sealed = self._use_hot(lambda hot: hot.get_value(place))
@@ -285,7 +287,7 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a value in the hot tier, if it is over 8 KiB (stored in parts in the durable tier) and at most 8 MiB."""
+        """Store a value of at most 8 MiB in the hot tier if the durable tier stores the value in parts (over 8 KiB)."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 
@@ -324,7 +326,7 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of the record in which a storage key is stored. A long key is shortened, and its hash is added."""
+    """Return the sort value of a key's main record. A long key is shortened, and its hash is added."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

@@ -40,15 +40,15 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. A ``#`` in the path is written ``%23``.
     - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. Each part is optional. By default, the
       table's name is that of ``schema``, and region and endpoint come from the AWS configuration of the process.
-    - PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name
-      is that of ``schema``.
+    - PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name is
+      that of ``schema``.
 
     Args:
         url: The URL.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
-        ValueError: The URL has none of these forms. The message does not contain its password.
+        ValueError: The URL has none of these forms. The message does not contain the password of the URL.
     """
     parts, query = _split(url, _TABLES)
     if parts.scheme == "sqlite":
@@ -63,13 +63,13 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the memory table from the setting ``users_url``, or None if there is no memory table.
+    """Return the URL of the table of user memories from the setting ``users_url``, or None if there is no such table.
 
     Args:
-        users: Value of the setting. ``true``: the memory table is in the file or service of the durable tier. ``none`` or None:
-            there is no memory table. Any other value is the URL itself.
-        durable: URL of the durable tier. For ``true``, the result is this URL. The table's name is removed from a URL of
-            DynamoDB.
+        users: Value of the setting. ``true``: the table is in the file or service of the durable tier. ``none`` or None: there
+            is no table. Any other value is the URL of the table.
+        durable: URL of the durable tier. For ``true``, this URL is the result. In a URL of DynamoDB, the table's name is
+            removed.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -82,19 +82,31 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 def open_hot_store(url: str) -> HotStore:
     """Return the hot store that a URL names.
 
-    Connections are opened at the first use, except those of a cluster, whose topology is read here. By default, a client opens
-    up to 50 connections per node. The connect timeout is 2 s, and the socket timeout is 1 s. The client does not retry.
+    By default, a client opens up to 50 connections per node. The connections are opened at the first use. The client of a
+    cluster connects at once, to read the topology. The connect timeout is 2 s, and the socket timeout is 1 s. The client does
+    not retry.
+
+    The URL has one of these forms (``rediss`` instead of ``redis`` means TLS):
+
+    - This process: ``memory://``.
+    - One server: ``redis://user:password@host:port/db``.
+    - Cluster: ``redis+cluster://user:password@host:port,host:port``.
+    - Sentinel: ``redis+sentinel://user:password@host:port,host:port/service``.
+
+    These query arguments are allowed in a URL of Redis:
+
+    - Of ``RedisHotStore``: ``prefix`` and ``deadline``.
+    - Of the client: ``client_name``, ``db``, ``health_check_interval``, ``max_connections``, ``protocol``,
+      ``socket_connect_timeout`` and ``socket_timeout``.
+    - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and
+      ``ssl_keyfile``.
+    - Login at the sentinels: ``sentinel_username`` and ``sentinel_password``.
 
     Args:
-        url: ``memory://``, ``redis://user:password@host:port/db``, ``rediss://`` (TLS), ``redis+cluster://host:port``,
-            ``rediss+cluster://host:port``, ``redis+sentinel://user:password@host:port,host:port/service`` or
-            ``rediss+sentinel://``. Query arguments: ``prefix`` and ``deadline`` of the ``RedisHotStore``, and ``client_name``,
-            ``db``, ``health_check_interval``, ``max_connections``, ``protocol``, ``socket_connect_timeout``,
-            ``socket_timeout``, ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and
-            ``ssl_keyfile`` of the client. ``sentinel_username`` and ``sentinel_password`` are for the sentinels.
+        url: The URL.
 
     Raises:
-        ValueError: The URL has none of these forms. The message does not contain its password.
+        ValueError: The URL has none of these forms, or an invalid argument. The message does not contain the URL's password.
         StoreUnavailableError: No node of the cluster is available.
     """
     parts, query = _split(url, _HOT_STORES)
@@ -288,7 +300,7 @@ def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
 def split_url(url: str) -> SplitResult:
     """Split a URL that may contain several hosts.
 
-    Since CVE-2025-0938, ``urlsplit`` rejects an IPv6 address after another host.
+    Since the fix of CVE-2025-0938, ``urlsplit`` rejects an IPv6 address that follows another host.
 
     Raises:
         ValueError: The text is not a URL.
@@ -309,7 +321,11 @@ def redis_prefix(url: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL for logs and errors, with ``***`` for the part before ``@`` and for passwords in arguments."""
+    """Return a URL without passwords, for logs and errors.
+
+    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password. It also replaces the value of
+    each query argument whose name ends in ``password``, such as ``sentinel_password``.
+    """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)
 
@@ -322,13 +338,13 @@ _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDi
 
 
 def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Any:
-    """Return the given table, or open the table that a URL names.
+    """Return the given table, or open the table that a URL names and create the table if it is missing.
 
-    A missing table is created. While a table is in use, the same URL returns the same object. All callers therefore share its
-    connections and its record of outages.
+    While a table is in use, the same URL returns the same object. All callers therefore share the table's connections and the
+    record of its outages.
 
     Args:
-        given: A table, a URL, or None.
+        given: A table, or a URL. For None, the result is None.
         schema: Schema of a table that a URL names.
         name: Name of the argument, for errors.
 
@@ -348,7 +364,7 @@ def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name:
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the given hot store, or open the hot store that a URL names.
+    """Return the given hot store, or open the hot store that a URL names. For None, return None.
 
     While a store is in use, the same URL returns the same object.
 
@@ -363,17 +379,18 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the table of user memories, and a list of reasons why an existing table may have been missed.
+    """Return the given table of user memories, or search for the default one.
 
-    If no table is given, the default table in the file or service of the durable tier is used. This is the table that
-    ``MangaMemory.open(memories=True)`` creates. A table with another name is not found.
+    The search covers the file or service of the durable tier. It looks for the table that ``MangaMemory.open(memories=True)``
+    creates. A table with another name is not found.
 
     Args:
         memories: The table. False: there is no table. None: search for the default table.
         durable: The durable tier.
 
     Returns:
-        The table, or None if there is none or none was found; and the list, which is empty if no table can have been missed.
+        The table, or None if there is none or none was found. Then a list of texts, empty in most cases. Each text is a reason
+        why the search may have missed an existing table.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.
@@ -398,10 +415,11 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the default table of user memories in the file or service of the durable tier, and whether its name is certain.
+    """Return the default table of user memories in the file or service of the durable tier. The table may not exist.
 
-    The table may not exist. The name is uncertain if the durable tier is a DynamoDB table with a custom name. For a durable
-    tier of an unknown type, return None and False.
+    Returns:
+        The table, and whether a table of user memories could only have this name. The name is uncertain if the durable tier is
+        a DynamoDB table with a custom name. For a durable tier of an unknown type: None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.sqlite import SQLiteTable

@@ -35,9 +35,9 @@ _LONGEST_WAIT = 5.0
 class TierHealth:
     """Availability of a storage tier, for one conversation or for all conversations of a process.
 
-    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is 0.1 s at first. It doubles
-    after each failed attempt, up to 5 s, and ends when an attempt succeeds. The first failure of an outage is logged with its
-    cause, and with a remedy if the store refused a request. Later failures with the same cause are not logged.
+    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is 0.1 s at first, and doubles
+    after each failed attempt, up to 5 s. A successful attempt ends the outage. The first failure of an outage is logged with
+    its cause, and with a remedy if the store refused a request. Later failures with the same cause are not logged.
 
     Args:
         tier: Name of the tier in logs. Without a name, no log is written.
@@ -56,7 +56,7 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Reset the recorded failures of a tier in a forked process.
+        """End the recorded outage of a tier in a forked process. The count ``failures`` stays.
 
         The lock is replaced too, because a thread of the parent process may hold it.
         """
@@ -69,7 +69,7 @@ class TierHealth:
 
     @property
     def is_up(self) -> bool:
-        """Whether the last attempt to use the tier succeeded."""
+        """Whether no call of the tier has failed since the last successful call."""
         return self._breaker.failures == 0 and (self._whole is None or self._whole.is_up)
 
     @property
@@ -79,7 +79,7 @@ class TierHealth:
 
     @property
     def failures(self) -> int:
-        """Number of calls that the tier refused or did not answer, since the start of the process."""
+        """Number of failed calls of the tier, including missed deadlines. The failures of ``whole`` are included."""
         return self._failures + (0 if self._whole is None else self._whole.failures)
 
     @property
@@ -138,7 +138,10 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, and return its result. Return None if the tier is down or the call fails."""
+        """Call a function that uses the tier, record whether the call succeeds, and return the result of the function.
+
+        Return None if the tier is down or the function raises ``StoreError``.
+        """
         if not self.may_try():
             return None
         try:
@@ -158,9 +161,9 @@ class TierHealth:
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    For a ``StoreRefusedError``, the cause is its reason and remedy. For a ``StoreUnavailableError``, it is the error's text.
-    For an ``OvertakenError`` and all other errors, it is only the names of the error types, because the texts may quote a
-    record.
+    For a ``StoreRefusedError``, the cause is its reason and remedy. For a ``StoreUnavailableError``, the cause is the error's
+    text. For an ``OvertakenError`` and all other errors, the cause is only the names of the error types, because the error's
+    text may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -196,12 +199,12 @@ class Writer:
     A piece of work is a function with a key, such as the id of a conversation. Work of the same key runs in order. Work of
     different keys runs at the same time. Threads start on demand, and end after 10 s without work.
 
-    Work that calls the durable tier is submitted as ``slow``. It runs in at most ``threads - 2`` threads (but at least one), so
-    that a slow table does not delay other work.
+    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most ``threads - 2`` threads (but at least
+    one), so that a slow table does not delay other work.
 
-    At interpreter exit, the exiting thread runs pending work for at most 5 s. Work can have a function ``is_needed``, which
-    returns False if the exit need not wait for the work. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose pending work.
-    After a fork, the child process starts without threads and work.
+    At interpreter exit, the exiting thread runs pending work for at most 5 s. A function ``is_needed`` can be submitted with
+    the work. If this function returns False, the exit does not wait for the work. SIGKILL, an unhandled SIGTERM and
+    ``os._exit`` lose pending work. After a fork, the child process starts without threads and work.
 
     Args:
         threads: Maximum number of threads, which are daemon threads. Default 8.
@@ -257,7 +260,14 @@ class Writer:
         return future
 
     def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Queue a function for a background thread after ``delay`` seconds. It replaces delayed work of the same key."""
+        """Queue a function for a background thread after ``delay`` seconds, in place of the delayed function of the same key.
+
+        Args:
+            key: Key of the work. Each key has at most one delayed function.
+            delay: Seconds until the function is queued.
+            work: The function.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
+        """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
             number = next(self._count)
@@ -267,7 +277,7 @@ class Writer:
                 self._wake()
 
     def cancel_later(self, key: Hashable) -> None:
-        """Cancel the delayed background work of a key. Nothing happens if there is none."""
+        """Cancel the delayed background work of a key, if there is any."""
         with self._changed:
             self._timer_of.pop(key, None)
 
@@ -275,7 +285,10 @@ class Writer:
         """Run the queued background work now, including delayed work, until no needed work is left.
 
         The calling thread runs work too, in addition to the background threads. Work is needed if its function ``is_needed``
-        returns True. Work that delays itself again during the call waits for its new time.
+        returns True. Work that is delayed by a new call of ``later`` in the meantime waits for its time.
+
+        Args:
+            timeout: Seconds after which the call returns.
 
         Returns:
             Whether all needed work ended within ``timeout`` seconds.
@@ -386,7 +399,7 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Main loop of a background thread: run queued work until there has been none for 10 s."""
+        """Run queued work in a background thread, until there has been no queued or delayed work for 10 s."""
         while True:
             with self._changed:
                 self._promote_timers(self._clock())

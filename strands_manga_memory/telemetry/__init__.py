@@ -6,9 +6,9 @@ The package uses only the OpenTelemetry API, as Strands does. To receive the dat
 Events are queued. A thread exports them every second, so that no turn waits for an exporter. ``flush()`` and
 ``MangaMemory.close()`` export at once.
 
-Names follow the semantic conventions of OpenTelemetry. Stores report ``db.client.operation.duration`` with
-``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never included. ``metrics()`` lists all
-metrics.
+Names of metrics and attributes follow the semantic conventions of OpenTelemetry. For example, calls of stores are measured by
+``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never
+included. ``metrics()`` lists all metrics.
 """
 
 from __future__ import annotations

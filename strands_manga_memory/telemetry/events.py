@@ -17,7 +17,7 @@ class Metric:
 
     Args:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix ``manga_memory.``.
-        unit: ``s``, ``{message}``, ``{token}``, ...
+        unit: Unit of the values, such as ``s``, ``{message}`` or ``{token}``.
         description: Description in one sentence.
         buckets: Upper bounds of the histogram's buckets, in ``unit``.
     """
@@ -33,11 +33,11 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``; the span is then named ``manga_memory.turn``. For a
-            call of a store, both have the name of the called operation.
+        name: Name of the event in the statistics, such as ``turn``. The span is then named ``manga_memory.turn``. Calls of
+            stores differ: their statistics have names such as ``hot.write``, and their spans ``write conversations``.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Other metrics of the event, keyed by the name of the recorded value, such as ``tokens``.
-        labels: Names of the event's attributes that its metrics have as labels. The span has all attributes.
+        labels: Names of the attributes that the event's metrics have as labels. The span has all attributes.
         has_span: Whether the event creates a span.
     """
 

@@ -1,4 +1,4 @@
-"""Recorder of telemetry events, and instruments that record the calls of stores and the time of turns.
+"""Recorder of telemetry events, and wrappers that measure the calls of stores and the duration of turns.
 
 Events are queued. A thread exports them to OpenTelemetry and adds them to the statistics of the process.
 """
@@ -66,7 +66,7 @@ class _QueuedEvent(NamedTuple):
 class EventRecorder:
     """Queue of telemetry events, which a thread exports. A process has one recorder, named ``recorder``.
 
-    At most 20,000 events wait. The oldest ones are dropped.
+    The queue contains at most 20,000 events. If the queue is full, a new event replaces the oldest one.
 
     Attributes:
         enabled: Whether events are recorded.
@@ -78,7 +78,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the events and totals that a forked process has from its parent, which exports its own events."""
+        """Discard the inherited events and totals in a forked process. The parent process exports its events itself."""
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
@@ -163,9 +163,9 @@ def _export_span(entry: _QueuedEvent) -> None:
 
 
 class Measurement(NamedTuple):
-    """Attributes and values of a telemetry event whose duration ``measured`` measures.
+    """Attributes and values of the telemetry event that ``measured`` records.
 
-    The code in the ``with`` block may add attributes and values.
+    The code in the ``with`` block of ``measured`` may add attributes and values.
     """
 
     attributes: dict[str, Any]
@@ -176,8 +176,8 @@ class Measurement(NamedTuple):
 def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
     """Record a telemetry event with the duration of a ``with`` block.
 
-    The block gets a ``Measurement``, to which it may add attributes and values. If the block raises an exception, the event
-    contains the exception's type, and the exception is raised again.
+    The block gets a ``Measurement``, to which it may add attributes and values. If the block raises an exception, the
+    exception's type becomes the attribute ``error.type``, and the exception is raised again.
     """
     noted = Measurement(attributes, {})
     start = time.perf_counter()
@@ -228,9 +228,9 @@ def tiers() -> Iterator[_Sample]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another thread calls it.
+    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another thread calls the function.
 
-    Spans that ``work`` creates therefore belong to the current span.
+    Spans that ``work`` creates therefore become children of the current span.
     """
     return partial(contextvars.copy_context().run, work)
 
@@ -265,10 +265,10 @@ atexit.register(flush)
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry that measures the duration of the callbacks added through it.
+    """Return a wrapper of a hook registry, which measures the duration of all callbacks added through the wrapper.
 
-    At the end of each turn, one event records the duration of the turn, and the total duration of these callbacks. While
-    telemetry is off, ``registry`` itself is returned.
+    At the end of each turn, one event records the duration of the turn, and the total duration of these callbacks. If telemetry
+    is disabled, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -300,7 +300,7 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Hook registry that measures the duration of each callback added to it, and adds this to the total of the turn."""
+    """Wrapper of a hook registry that adds the duration of each callback to the total of the turn."""
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
@@ -388,7 +388,7 @@ class ObservedStore:
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records the durations of its conversions as telemetry."""
+    """Return a copy of a codec that records the duration of each call of ``seal`` and ``unseal`` as telemetry."""
     observed = copy.copy(codec)
     for operation in ("seal", "unseal"):
         setattr(observed, operation, partial(_timed, {"operation": operation}, getattr(codec, operation)))
@@ -403,11 +403,11 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 class LogHistogram:
-    """Histogram of positive values whose bucket bounds grow by a constant factor, which limits the error of quantiles.
+    """Histogram of positive values whose bucket bounds grow by a constant factor, so that quantiles have a limited error.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
-        counts: Initial counts, keyed by bucket index.
+        counts: Initial counts, keyed by bucket index. Default: no values.
 
     Attributes:
         counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over ``growth ** (n - 1)`` up to
@@ -435,7 +435,7 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1), or 0 without values."""
+        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); 0 for an empty histogram."""
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():
