@@ -113,7 +113,7 @@ class ConversationScope:
         tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
 
     Raises:
-        ValueError: An id is empty, longer than 1,024 characters, or not a string.
+        ValueError: An id is blank, longer than 1,024 characters, not a string, not valid Unicode, or a ``StorageId``.
     """
 
     user_id: str

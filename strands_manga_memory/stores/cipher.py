@@ -1,4 +1,7 @@
-"""Encryption of stored values on the client, with keys of each tenant. The module needs the ``encryption`` extra."""
+"""Encryption of stored values on the client, with separate keys for each tenant or one set of keys for all tenants.
+
+The ciphers need the ``encryption`` extra.
+"""
 
 from __future__ import annotations
 

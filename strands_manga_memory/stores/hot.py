@@ -84,7 +84,7 @@ class HotRecord:
         epoch: Number that grows by 1 at each end or deletion of the conversation.
         version: Number that each write changes.
         state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has only its epoch.
-        ttl: Seconds from the last write to the logical expiry, at which the conversation ends.
+        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry, at which the conversation ends.
         expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
         fields: The requested fields that exist, and the fields of all messages of the agent's current history (see
             ``window_fields``).

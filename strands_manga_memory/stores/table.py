@@ -182,7 +182,7 @@ class Table(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connections to the database of the table. The table remains usable and opens new ones."""
+        """Close the connections to the database of the table. The table remains usable and opens new connections."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
