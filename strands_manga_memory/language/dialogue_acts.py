@@ -86,7 +86,10 @@ def plain(text: str) -> str:
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of the first rule that matches a text. Only rules with a cue in the text are tried."""
+    """Return the dialogue act of the first rule that matches a text. None if no rule matches.
+
+    A rule is tried only if the text contains one of the rule's cues, such as a typical word.
+    """
     is_ascii = text.isascii()
     words = set(text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text))  # translate is quick for ASCII only
     starts: list[int] = []
@@ -104,7 +107,10 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
-    """Return whether the pattern of a rule matches a text. ``starts`` is filled with the beginnings of clauses when needed."""
+    """Return whether the pattern of a rule matches a text.
+
+    ``starts`` caches the positions at which clauses of the text begin. An empty list is filled at the first use.
+    """
     if not rule.at_clause:
         return rule.pattern.search(text) is not None
     if not starts:
@@ -129,7 +135,7 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of a text, normalized by ``plain``, if it is small talk, such as a greeting. Otherwise None."""
+    """Return the dialogue act of small talk, such as a greeting. None for other texts. ``text`` is a result of ``plain``."""
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
@@ -237,11 +243,12 @@ _REVOCATIONS = tuple(rule.pattern for rule in _RULES if rule.revokes_instruction
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether it is a standing instruction that no later message has revoked.
+    """Return for each message of a user whether the message is a standing instruction that no later message has revoked.
 
-    A standing instruction is an order for all later answers. A message can revoke one earlier instruction: the instruction that
-    shares the most words and topics with the message, in either language. If several share equally many, the latest of
-    them is revoked. A revocation without a topic, such as "forget the rules", revokes the latest instruction.
+    A standing instruction is an order for all later answers. A revoking message ends at most one earlier instruction: the
+    instruction that shares the most words and topics with the message. Of several such instructions, the latest ends. A
+    message without a topic, such as "forget the rules", ends the latest instruction. Any other message that shares no word or
+    topic with an instruction ends none.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -260,7 +267,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms of an instruction, and its topics, such as length, which are equal in both languages."""
+    """Return the search terms and the topics of an instruction. A topic, such as length, is one term for both languages."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     topics = {
@@ -308,25 +315,25 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 
 
 def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
-    """Return the dialogue act of a user's message, given the assistant's message before it.
+    """Return the dialogue act (purpose) of a user's message, given the assistant's previous message.
 
-    The result is the argument ``act``, except in these cases:
+    The result is the argument ``act``, except in these cases. An unmatched message has the act ``DialogueAct.UNMATCHED``.
 
     - If the assistant refused a wish, a proposal of something else becomes a correction: "how about eight?" after "there is no
       table at seven". This applies to constraints, decisions and unmatched messages.
     - A decision with a number or a time becomes a constraint.
     - An unmatched message with a number, a time or a name becomes a constraint.
     - A constraint that only withdraws a condition, such as "any day is fine" in Japanese, becomes unmatched.
-    - If a message worded as a correction only declines an offer, as in "no, just the address", its other words determine the
-      act.
+    - In a correction that only declines an offer, as in "no, just the address", the words after "no" determine the act. In
+      Japanese, such a message becomes unmatched.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's message before the user's message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint, unless it is a
-            question.
+        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint, unless the answer
+            ends with a question.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -379,8 +386,8 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 def _without_refusal(said: str, before: str) -> str:
     """Return the dialogue act of a user's message that is worded as a correction.
 
-    If the message only declines an offer in the assistant's message ``before``, its other words determine the act. Otherwise,
-    the act is a correction.
+    If the user only declines an offer in the assistant's message ``before``, the words after "no" determine the act. Such a
+    message in Japanese is unmatched. Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

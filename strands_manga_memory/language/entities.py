@@ -1,7 +1,7 @@
-"""Entities in a text, such as prices, dates and order numbers, and the types ``GENERAL`` and ``SHOP``.
+"""Search for entities in a text. Entities are values such as prices, dates and order numbers.
 
-A pattern finds candidates, and a function checks each candidate. A new type of entity needs only a pattern and a function.
-``GENERAL`` has the types of any conversation, ``SHOP`` those of a book shop.
+Each type of entity has a pattern that finds candidates, and a function that checks each candidate. ``GENERAL`` holds the types
+for any conversation. ``SHOP`` adds the types for a book shop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class EntityType:
 
     Attributes:
         name: Name of the type, such as ``"asin"``.
-        pattern: Pattern that finds candidates. Full-width letters and digits of the text were replaced by half-width
-            characters.
+        pattern: Pattern that finds candidates in a text. The text has half-width instead of full-width letters and digits.
         canonical: Function that returns the canonical form of a candidate, or None if the candidate is invalid.
         is_exact: Whether a value identifies one thing, as an order number does.
         has_digits: Whether every value has a digit, including kanji digits. Texts without digits are then not searched.
@@ -196,9 +195,10 @@ _COUNTS = frozenset({"price", "quantity"})
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user mentions in a message, each once, without entities that the user rejects.
+    """Return the entities that a user mentions in a message. Of a repeated entity, the first occurrence is returned.
 
-    In code, JSON and URLs, only identifiers such as an order number count as mentioned. The URLs themselves are returned, too.
+    Entities that the user rejects, as in "not volume 3", are left out. From code, JSON and URLs, only identifiers such as order
+    numbers are returned. The URLs themselves are also returned.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):

@@ -1,7 +1,7 @@
-"""Language packs, each with the patterns and word lists of one language.
+"""Language packs: files with the patterns and word lists of a language.
 
-The pack of a language is the file ``packs/<code>.toml``. The Python modules of this folder hold the logic, and the packs hold
-the words. ``README.md`` explains the format of a pack.
+The pack of a language is the file ``packs/<code>.toml``. The packs ``entities`` and ``personal_data`` hold patterns for both
+languages. ``README.md`` explains the format of a pack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rule:
         pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
         role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
-        at_clause: Whether the pattern can match only at the beginning of a clause, so that it is tried only there.
+        at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
         unless: Name of a pattern in the pack's section ``around``. If that pattern matches the nearby text, a match is invalid.
@@ -62,7 +62,7 @@ class Section:
 
 
 class LanguagePack:
-    """Patterns and word lists of one language.
+    """Patterns and word lists of one language, or of one subject in both languages.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of the section ``replies``.
 
@@ -161,7 +161,7 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 
 
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
-    """Read the language pack of a language, such as ``"en"``.
+    """Read the language pack ``packs/<code>.toml``.
 
     Each keyword argument is a list of words. For example, the words of an argument ``months`` replace ``{{words.months}}`` in
     the patterns of the pack.
@@ -176,9 +176,9 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Wrap a function that takes a text, and cache its results for texts of at most 400 characters.
+    """Return a function that caches the results of ``function`` for texts of at most 400 characters.
 
-    The same short texts, such as the facts that every summary must contain, are often passed again.
+    Short texts, such as the facts that every summary must contain, are often passed again.
     """
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(lambda text: cached(text) if len(text) <= 400 else function(text))

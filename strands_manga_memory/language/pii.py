@@ -117,13 +117,12 @@ class PiiRule:
 
     Args:
         name: Name of the kind of data, in lower case letters and underscores.
-        pattern: Pattern of the data in a text whose full-width letters, digits and signs were replaced by half-width
-            characters.
+        pattern: Pattern of the data. The searched text has half-width instead of full-width letters, digits and signs.
         check: Function that validates a match of the pattern. Without a function, every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
             encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
-        unless: Pattern for a context in which a match is not personal data. It is searched in the match and up to 40 characters
-            on each side. The match is in angle brackets: ``before<match>after``. Default: none.
+        unless: Pattern for a context in which a match is not personal data. The pattern is searched in a text of the form
+            ``before<match>after``, with at most 40 characters before and after the match. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.
@@ -144,7 +143,7 @@ class PiiRule:
     def finds(self, match: re.Match[str]) -> bool:
         """Return whether a match of the rule's pattern is personal data.
 
-        The function ``check`` must accept the match, and the pattern ``unless`` must not match the text around it.
+        The function ``check`` must accept the match. The pattern ``unless`` must not match the text around the match.
         """
         if self.check is not None and not self.check(match[0]):
             return False
@@ -214,8 +213,8 @@ def half_width(text: str) -> str:
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the valid matches of a rule's pattern in a half-width text.
 
-    If a match is invalid, a valid match may begin inside it. In "2024 4111 1111 1111 1111" the card number
-    begins at the second group of digits.
+    A valid match may begin inside an invalid match. In "2024 4111 1111 1111 1111", the card number begins at the second group
+    of digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):

@@ -104,14 +104,14 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Remove values from the stored text of a preference, in any spelling. Both arguments list values, separated by commas."""
+    """Return the comma-separated values of ``text`` without the comma-separated values of ``value``, in any spelling."""
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the one of ``values`` that shares the most terms with a text. If none shares a term, return the text."""
+    """Return the value that shares the most terms with a text. If no value shares a term, return the text."""
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
@@ -128,7 +128,7 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
     """Return the stored preferences that change when a user states a preference.
 
-    A wanted value moves from ``dislikes`` to its slot, an unwanted value the other way. A value no longer wanted is removed.
+    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no longer wanted is removed.
 
     Args:
         slots: Stored preferences, keyed by slot, such as ``genre``.
@@ -193,7 +193,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two previous messages. If they mention a gift, a budget in ``texts`` is left out.
+        before: Texts of the user's two previous messages. If these texts mention a gift, a budget in ``texts`` is left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -250,7 +250,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and a value, from ``collect_preferences`` or a model's summary, to preferences. A value may be a list."""
+    """Convert a key and value of ``collect_preferences`` or a model's summary to preferences, one for each like or dislike."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -426,7 +426,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the preferences in the object of a verb such as "love": its known values, such as genres, or else all of it."""
+    """Return the known values, such as genres, in the object of a verb such as "love", or else the whole object."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -573,8 +573,8 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
 
-        The sentence is returned whole if it mentions nobody else, or if no clause is about the user. A sentence that names
-        no person is about the person of the sentence before it.
+        The whole sentence is returned if it mentions nobody else or has no clause about the user. For ``is_own``, a sentence
+        that names no person is about the person of the previous sentence.
         """
         self._is_occasional = _OCCASION.search(statements(sentence)) is not None
         self._has_gift = self._has_gift or _GIFT.search(sentence) is not None

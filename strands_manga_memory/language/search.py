@@ -83,11 +83,11 @@ def _synonyms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the search terms that express the subject of a question. A text that contains one of them is relevant.
+    """Return the search terms that express the subject of a question. A text that contains one of these terms is relevant.
 
     Words that are common in requests (such as "recommend" or "again"), grammatical words, single digits, and single kanji that
-    are no nouns are left out. If a question about the user or the assistant, such as "What do I love?", has no other words,
-    only its grammatical words are left out.
+    are no nouns are left out. A question about the user or the assistant, such as "What do I love?", may have no other words.
+    Then only grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = _REQUEST_WORDS.sub(" ", question)
@@ -222,7 +222,7 @@ def excerpt_for_query(
     records: bool = False,
     follows: bool = True,
 ) -> str:
-    """Return the passages of a text that answer a question best, in the order of the text.
+    """Return the passages of a text that answer a question best, in the order of the text. ``[...]`` replaces omitted passages.
 
     A passage is relevant if it shares a term with the question, or follows a passage that does. If no passage shares a term
     with the question, passages are taken from the beginning of the text.
@@ -260,15 +260,16 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Remove field names, such as ``title:``, from a text. All its lines have them, so they do not help a search."""
+    """Return a text without field names, such as ``title:``. All lines have the same names, so a search ignores the names."""
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages with a score above 0 for the terms ``asked``, the best passage first.
 
-    A passage gets a score for the terms that it contains, and the share ``context`` of the score that the previous passage gets
-    for its terms. If no passage contains a term, all positions are returned in order.
+    The weights of the terms in a passage add up to the own score of the passage. Rare terms have higher weights. The own score
+    of the previous passage, multiplied by ``context``, is added. If no passage contains a term, all positions are returned in
+    order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -296,8 +297,13 @@ def _lead(record: str) -> str:
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
     """Join the chosen passages of a text whose lines have named fields, such as ``title: Uzumaki, price: 19.90``.
 
-    Each line of the result comes from one line of the text. If the beginning of a line is not chosen, its first fields are
-    added.
+    Each line of the result comes from one line of the text. If the beginning of a line is not chosen, the line's first two
+    fields are added.
+
+    Args:
+        parts: Passages of the text.
+        chosen: Positions of the chosen passages.
+        starts: Position of the passage at the beginning of the same line, for each passage.
     """
     lines: list[str] = []
     before = -1
@@ -456,7 +462,8 @@ class LexicalIndex(Generic[_Name]):
     def _rarest(self, asked: Iterable[str]) -> list[str]:
         """Return the terms in ``asked`` that a search of the index uses, the rarest first.
 
-        Terms that no text contains are left out. At most 24 terms are used, with about 1,500 index entries in total.
+        Terms that no text contains are left out. At most 24 terms are used. The numbers of texts with each term add up to at
+        most 1,500, but the rarest term is always used.
         """
         known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
         chosen: list[str] = []

@@ -69,7 +69,7 @@ class Draft:
 class Summarizer(Protocol):
     """Function that writes a summary of a conversation.
 
-    The function may be asynchronous. If it is not, it may block, because it never runs on the agent's event loop.
+    The function may be asynchronous. A synchronous function may block, because it never runs on the agent's event loop.
     """
 
     def __call__(self, prompt: Prompt) -> str | Draft | Awaitable[str | Draft]:
@@ -125,7 +125,7 @@ class SessionSummarizer(Protocol):
 
 
 class SessionSummaryError(ValueError):
-    """Error for a summary that is empty, a refusal, longer than the conversation, or about something else."""
+    """Error for a summary that cannot be used, such as a refusal or a text about something else."""
 
 
 class RuleSessionSummarizer:
@@ -154,8 +154,8 @@ class RuleSessionSummarizer:
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     """Return a summary that quotes the user's two most specific requests, and the answer to the last of them.
 
-    Quotes that do not fit into ``max_tokens`` are left out. So are sentences that state a preference, because a session summary
-    has a field for preferences.
+    Quotes that do not fit into ``max_tokens`` are left out. Preferences are quoted only if there is no other request, because a
+    session summary has a field for preferences.
     """
     said = [
         (at, each.strip())
@@ -280,7 +280,10 @@ _OF_MYSELF = any_language("summaries.of_myself")
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return up to 5 questions and requests of the user without an answer, or answered only by "I will check", in order."""
+    """Return the last 5 open questions and requests of the user, in order.
+
+    A question is open if the assistant gave no answer, or only a reply such as "I will check".
+    """
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
@@ -303,10 +306,15 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
 
 
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
-    """Return whether an answer to the text ``asked``, which may be empty, also answers an earlier question.
+    """Return whether a message of the assistant answers a question of the user.
 
-    Both texts together must contain 40 % of the question's terms and all of its numbers, names and katakana words. A reply
-    such as "I will check", or a question in return, is no answer.
+    ``answer`` and ``asked`` together must contain 40 % of the question's terms, and all of the question's numbers, names and
+    katakana words. A reply such as "I will check", or a question in return, is no answer.
+
+    Args:
+        answer: Text of the assistant's message.
+        question: Question, which may be older than the previous message.
+        asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
     """
     text = f"{asked}\n{answer}"
     is_about_it = (
@@ -451,15 +459,15 @@ def summarize_session(
 ) -> SessionSummary:
     """Summarize a session. If the summarizer hangs or fails in all attempts, rules write the summary.
 
-    A ``ModelSessionSummarizer`` is called only once, because it repeats its requests itself. Facts, preferences and open
-    questions of the session that the summary lacks are added, facts only if they fit into ``max_tokens``.
+    Preferences and open questions that the summary lacks are added. Facts that the summary lacks are added if they fit into
+    ``max_tokens``.
 
     Args:
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Largest number of tokens of the summary's text.
         timeout: Seconds to wait for the summarizer in each attempt. After a timeout, no further attempt is made.
-        tries: Number of attempts.
+        tries: Number of attempts. A ``ModelSessionSummarizer`` is called only once, because it repeats requests itself.
     """
     source = render_lines(lines)
     by_itself = {RuleSessionSummarizer: 0, ModelSessionSummarizer: 1}  # the one never fails, the other has asked again itself
@@ -504,7 +512,10 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a summary, given as ``said`` and ``text``, contains all values of a fact and most of its words."""
+    """Return whether a summary contains all values and 75 % of the words of the fact ``slot``.
+
+    ``said`` and ``text`` are the same summary in two forms.
+    """
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False

@@ -65,7 +65,8 @@ class Fact:
         kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact. A later fact of the same kind with the same key replaces this fact. Empty for no subject.
+        key: Subject of the fact. A later fact with the same key and the same kind replaces this fact. Corrections, preferences,
+            decisions and statements count as one kind. Empty for no subject.
         weight: Amount of specific information in the fact, such as numbers and names, as in ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -117,7 +118,7 @@ _COMPARED = frozenset(
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a correction can replace, keyed by entity type and unit.
 
-    Each is the last entity of its type and unit. Only quantities have a unit.
+    Of several values with the same type and unit, the last is returned. Only quantities have a unit.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {(one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one for one in compared}
@@ -126,16 +127,19 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Replace outdated values in facts by the values of later corrections, and return all facts.
 
-    A correction is a fact of the kind ``CORRECTION``. Its value can replace a value of the same entity type and unit in an
-    earlier fact of the user, if one of these conditions is met:
+    A correction is a fact of the kind ``CORRECTION``. A value of the correction can replace a value of the same entity type and
+    unit in an earlier fact of the user. One of these conditions must be met:
 
     - The values are identifiers, such as order numbers.
     - The values are quantities with a unit, such as "3 books".
     - Both facts come from consecutive messages of the user.
 
-    Of several such facts, the fact that shares the most words with the correction is changed. If several share equally many,
-    the latest of them is changed. A fact more than 6 positions before the correction must share at least two words with it, or
-    one word if the values are identifiers. The ids of the corrected messages are added to ``corrects`` of the correction.
+    Of several such facts, the fact that shares the most words with the correction is changed. If several facts share equally
+    many words, the latest is changed. Facts more than 6 positions before the correction are compared only if no nearer fact is
+    found. Such a fact must share two words with the correction, or one word if the values are identifiers.
+
+    If the changed fact is itself a correction, the facts changed by that correction are changed again. The ids of the messages
+    with changed facts are added to ``corrects`` of the new correction.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -164,8 +168,9 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
     """Return the position and the old value of the fact that the correction at position ``at`` changes.
 
-    The result is ``at`` and None if there is no such fact. ``kind`` is the entity type and the unit of the value. Only the
-    user's statements in other messages are compared. ``apply_corrections`` explains which of them is changed.
+    ``kind`` is the entity type and the unit of the value. Only facts from the user's other messages are compared. The fact that
+    shares the most words with the correction is chosen, the latest of several. A fact more than 6 positions away is chosen only
+    if no nearer fact is found. If there is no such fact, the result is ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -302,7 +307,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as "my budget is", as the ``key`` of its fact. Empty if there is none."""
+        """Return the subject of a sentence, such as ``budget`` in "my budget is 30". Empty if there is none."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -381,12 +386,14 @@ def _leaves(value: Any) -> Iterator[Any]:
 def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
     """Return the facts that are still valid, the oldest fact first.
 
-    First, values of corrections replace outdated values. Then a fact is removed if a later fact contains all its words, or has
-    the same kind and subject (``key``).
+    First, values of corrections replace outdated values. Then outdated facts are removed. A fact is outdated if a later fact
+    contains all words of the fact, or has the same kind and subject (``key``). Corrections, preferences, decisions and
+    statements count as one kind.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. Its facts are older than the new facts and compared only with them.
+        earlier: Result of the previous call. The facts in this result are older than ``facts``, and are compared only with
+            ``facts``.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -396,8 +403,9 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Return the facts that are not outdated, in their order.
 
-    A fact is outdated if a later fact contains all its words, or has the same kind and subject (``key``). Facts before position
-    ``since`` were compared with each other in an earlier call. They are compared only with facts from this position on.
+    A fact is outdated if a later fact contains all words of the fact, or has the same kind and subject (``key``). Words of the
+    assistant do not make a fact of the user outdated. Facts before position ``since`` were compared with each other in an
+    earlier call, and are now compared only with the facts from ``since`` on.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

@@ -199,7 +199,7 @@ _WISHES = EN.words("features.wishes")
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """Return the features and the content words of the first 4,000 characters of a text.
 
-    Content words of Japanese are runs of kanji and of katakana.
+    Content words of English are all words except stop words. Content words of Japanese are runs of kanji and of katakana.
     """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")

@@ -24,7 +24,7 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text that can be searched for facts. A value of a fact is found in any spelling.
+    """Text that can be searched for facts. Values in a fact, such as dates, are found in any spelling.
 
     Args:
         text: Text to search.
@@ -103,7 +103,7 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft of a summary can be used, because the check found no problems. It may still lack facts."""
+        """Whether the draft of a summary has no problems. A usable draft may still lack facts."""
         return not self.problems
 
 

@@ -1,10 +1,11 @@
-"""Texts that this package adds to requests to a model: their escaping and removal, and the context block of the plugins.
+"""Addition, escaping and removal of the texts that this package adds to requests to a model.
 
-The added texts are tagged blocks, and placeholders for removed content. The history does not contain the blocks.
+The added texts are placeholders for removed content, and tagged blocks, such as ``<context>``. The history does not contain the
+tagged blocks.
 
-The context block precedes the user's text in the message that opened the turn. Each plugin adds a section to the block. The
-sections have a fixed order and share one token budget. The metadata of that message contain the number of added content blocks,
-so that the blocks can be removed again.
+Plugins add sections to the context block, which precedes the user's text in the message that opened the turn. The sections have
+a fixed order and share one token budget. The metadata of the message contains the number of added content blocks, so that the
+blocks can be removed again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with text added at the end of its system prompt. A cache point at the end stays after this text."""
+    """Return a request with text added at the end of its system prompt. If a cache point is last, the text precedes it."""
     if not text:
         return context
     prompt = context.system_prompt
@@ -66,9 +67,9 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 
 
 def escape_line(text: object, most: int = 100) -> str:
-    """Return a text as one line that cannot act as an instruction.
+    """Return a text as one line that cannot open or close a tagged block.
 
-    Line breaks become spaces, tags are escaped, and invisible characters are removed.
+    Line breaks become spaces. Tags are escaped, and invisible characters are removed.
 
     Args:
         text: Text to escape.
@@ -174,7 +175,7 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 def opening_position(messages: Sequence[Message]) -> int | None:
     """Return the position of the message that opened the current turn: the last user message without tool results.
 
-    None if the last message is not the user's.
+    None if the last message is not the user's, or if there is no such message.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -191,10 +192,7 @@ def opening_id(messages: Sequence[Message]) -> str:
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether the messages of a request are those of the first request in the current turn.
-
-    They are if the last message is the one that opened the turn.
-    """
+    """Return whether a request is the first of the current turn: the last message is the message that opened the turn."""
     return opening_position(messages) == len(messages) - 1
 
 

@@ -55,11 +55,13 @@ class Documents:
 
 
 def find_json(text: str) -> tuple[str, list[Documents]]:
-    """Find the JSON documents in a text, and dictionaries and lists in Python's notation.
+    """Find the JSON documents in a text.
+
+    If JSON documents fill less than half of the text, dictionaries and lists in Python's notation are rewritten as JSON. The
+    rewritten text is used if JSON documents then fill at least half of the text.
 
     Returns:
-        The text, with dictionaries and lists in Python's notation rewritten as JSON. Then the documents in order, with their
-        positions in the returned text.
+        The text, possibly rewritten, and the documents in order, with positions in the returned text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -194,7 +196,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON document: one for each object in a list, and one for all other members together."""
+    """Yield the lines that describe a JSON document. Each object in a list has its own line. Other members share a line."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

@@ -157,7 +157,8 @@ def starts_turn(message: Message, previous: Message | None) -> bool:
 def turns(messages: Sequence[Message]) -> list[range]:
     """Divide a history into turns. Return the range of message positions of each turn.
 
-    Each user message without tool results begins a turn. Messages before the first turn are a separate range.
+    Each user message without tool results begins a turn here, even directly after another user message. Messages before the
+    first turn are a separate range.
     """
     bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
@@ -235,8 +236,8 @@ def _block_fingerprint(block: Any) -> int:
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    Checked are the role, the list of blocks, and the ids and names in tool blocks, but not inputs and results of tools. Strands
-    fails in every turn with an invalid message, so invalid messages are rejected when they are read.
+    The role, the list of blocks, and the ids and names in tool blocks are checked. Inputs and results of tools are not checked.
+    An invalid message makes every turn fail, so invalid messages are rejected when they are read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
         return False
@@ -262,12 +263,13 @@ def _is_call(part: Any, *names: str) -> bool:
 
 
 class ToolResultSeparator:
-    """Hook callbacks that give each tool call its own copy of its result.
+    """Hook callbacks that give each tool call a separate copy of its result.
 
     A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so without copies both
-    results would have the id of the second call. Results of calls with the same id can only be distinguished by their order.
+    results would have the id of the second call.
 
-    If several calls of a message have the same id, their results are put in the order of the calls.
+    If several calls of a message have the same id, only the order shows which result belongs to which call. The results of such
+    calls are therefore put in the order of the calls.
     """
 
     __slots__ = ("_calls",)

@@ -21,7 +21,7 @@ _T = TypeVar("_T", bound="BaseModel")
 def model_setting(model: Any, name: str) -> Any:
     """Return a setting of a model, such as ``"model_id"``. None if the setting is unknown.
 
-    No error is raised if the model has no ``get_config``, as a wrapper or a test double, or if ``get_config`` fails.
+    The result is also None if ``get_config`` fails, or if the model, such as a wrapper, has no ``get_config``.
     """
     try:
         config = model.get_config()
@@ -38,7 +38,7 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
         model: Model to ask.
         kind: Type of the answer.
         source: Text that the question is about.
-        instructions: System prompt.
+        instructions: System prompt with the question.
 
     Raises:
         ValueError: The answer is not an object of type ``kind``.
@@ -53,7 +53,7 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 
 
 class ModelErrorLog:
-    """Decides at which log level the failure of a model is logged.
+    """Record of the failures of models, which gives the log level of each failure.
 
     The first failure of each type (such as missing support for structured output) is a warning. Repetitions are debug messages
     until the model succeeds.

@@ -92,10 +92,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether a content block is allowed at index ``at`` of its message.
+    """Return whether a block is allowed at index ``at`` of its message.
 
-    Reasoning must precede the message's last content, and a cache point must follow its first content. Content is any block
-    except reasoning and cache points, and is always allowed. ``contents`` are the indexes of the content.
+    Content blocks are all blocks except reasoning and cache points. Content blocks are always allowed. Reasoning must precede
+    the last content block. A cache point must follow the first content block. ``contents`` are the indexes of content blocks.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -227,13 +227,14 @@ def _answered(messages: list[Message]) -> list[Message]:
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign the tool results in a message to the tool calls with the same ids.
 
-    If several calls in one message have the same id, the first call gets the first result with this id, and so on.
+    If several calls in one message have the same id, the results with this id are assigned in the order of the calls. If there
+    are more results than calls, the last results are assigned.
 
     Args:
         message: Message with tool results.
         at: Index of the message in the history.
-        latest: Tool calls before the message, keyed by their id. Of calls in several messages with the same id, only those in
-            the latest message. Their results are set.
+        latest: Tool calls before ``message``, keyed by id. If several messages have calls with one id, only the calls of the
+            latest message are included. The results of the calls are set.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -261,7 +262,7 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls, which must follow the message with the calls.
+    """Return the message with the results of tool calls. This message must follow the message with the calls.
 
     If the next message of the history has exactly these results, that message is returned. Otherwise, a new message is created.
 
@@ -306,8 +307,8 @@ def _alternating(messages: list[Message]) -> list[Message]:
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
     """Return whether a request needs a placeholder message before a message of the history.
 
-    It does in three cases: the history starts with the assistant, the user writes a text after tool results, or the message is
-    the last of several consecutive user messages.
+    A placeholder is needed in three cases: the history starts with the assistant, the user writes a text after tool results, or
+    the message is the last of several consecutive user messages.
 
     Args:
         before: Previous message in the history, or None.

@@ -20,12 +20,14 @@ _AT_ONCE, _BEYOND = 4_000, 500
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return the beginning and the end of a text. The middle, where pasted material usually is, is left out.
+    """Return the beginning and the end of a long text. The middle, where pasted material usually is, is left out.
+
+    A text of at most ``most`` characters is returned unchanged.
 
     Args:
         text: Text to shorten.
-        most: Largest number of characters of the result. Three quarters of them are the beginning.
-        gap: Text in place of the middle. It is never shortened.
+        most: Largest number of characters of the result. The beginning has about three quarters of them.
+        gap: Text in place of the middle. ``gap`` is never shortened.
     """
     if len(text) <= most:
         return text
@@ -35,7 +37,7 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text. A line of over 2,000 characters is split, after a space or a full stop if possible."""
+    """Yield the lines of a text. A line of over 2,000 characters is split, after a space or ``。`` if possible."""
     start = 0
     while start < len(text):
         end = text.find("\n", start, start + PIECE)
@@ -52,8 +54,8 @@ def split_pieces(text: str) -> Iterator[str]:
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of a pattern in a text, as ``finditer`` does.
 
-    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with its length. Matches that
-    look ahead more than 500 characters may then be missed.
+    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with the length. A match that
+    depends on text more than 500 characters after its part may then be missed.
     """
     return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
 
@@ -75,7 +77,7 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 def map_stretches(change: Callable[[str], str], text: str) -> str:
     """Apply ``change`` to a text in parts of at most 4,000 characters, and return the joined results.
 
-    ``change`` must replace each character on its own, because a part does not show its neighbours.
+    ``change`` must replace each character independently of the other characters, because ``change`` sees only one part.
     """
     if len(text) <= _AT_ONCE:
         return change(text)
@@ -131,8 +133,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, most: int) -> str:
     """Return the beginning of a text that fits into ``most`` tokens. A text that fits is returned unchanged.
 
-    If possible, a longer text is cut after a whole sentence. If that would lose more than half of the characters that fit, it
-    is cut at the limit and ends with ``…``.
+    A longer text is cut after a whole sentence if at least half of the characters that fit are kept. Otherwise, the text is cut
+    at the limit and ends with ``…``.
     """
     if estimate_tokens(text) <= most:
         return text
@@ -148,6 +150,6 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text as one line with at most ``most`` characters."""
+    """Return a text as one line with at most ``most`` characters. If the text is longer, the line ends with ``…``."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
