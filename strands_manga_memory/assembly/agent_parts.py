@@ -117,8 +117,8 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the package's arguments for ``strands.Agent`` (``ours``) with the caller's (``theirs``).
 
-    A caller's argument replaces ours, except if it is None. The plugins of both are kept. A caller's ``context_manager``
-    also replaces our ``conversation_manager``.
+    A caller's argument that is not None replaces the package's argument of the same name. The plugins of both are kept. A
+    caller's ``context_manager`` also removes the package's ``conversation_manager``.
     """
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
     given = {name: value for name, value in theirs.items() if value is not None or name not in ours}
@@ -146,7 +146,7 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the tools of an MCP client with circuit breakers. The first call for a client creates them.
+    """Return the tools of an MCP client, guarded by circuit breakers. The first call for a client creates the guarded tools.
 
     All agents of an owner share these guarded tools, and therefore one circuit breaker per tool.
 
@@ -191,7 +191,7 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: When summaries are written, and how long a model call waits for summaries. None: the default.
+        schedule: Time of writing summaries, and longest wait of a model call for a summary. None: the default.
         session: Session manager, whose log has all messages of the conversation. None if there is none.
         hot: Hot store, in which verified drafts of summaries are cached.
 
@@ -258,8 +258,8 @@ def make_recall_plugin(
 ) -> conversation.HistoryRecall:
     """Return the plugin that adds quotes of evicted messages to each request of an agent.
 
-    The quotes have at most ``recall_tokens`` of ``settings``. The default is 1,024, but at most a quarter of the history's
-    budget.
+    The setting ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most a quarter of the
+    history's budget.
 
     Args:
         settings: Settings of the process.
@@ -300,7 +300,7 @@ def make_coordinator(
         options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Customer tier of the user. From this call on, it is read from the coordinator's current data about the user.
+        tier: Customer tier of the user. After the call, ``tier`` uses the coordinator's current data about the user.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -372,8 +372,8 @@ class UserTier:
     """Customer tier of a user, such as ``premium``. It determines the time to live of the user's conversations.
 
     Attributes:
-        environment: Data about the user, including the tier, from the start of the session. None without a source of such data,
-            or if the source failed.
+        environment: Data about the user, including the customer tier, as read at the start of the session. None if there is
+            no source of such data, or if the source failed.
     """
 
     def __init__(self, environment: state.Environment | None = None) -> None:

@@ -65,11 +65,11 @@ class MangaMemory:
         sink: Destination of preferences that are extracted from users' messages; needs ``memories``. Default: ``memories``.
         profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's locale, cart and customer tier. The tier (``premium``, ...) sets conversations' TTL.
-        embed: Function from texts to vectors of one length, for searches by meaning. Called in threads.
+        environment: Source of the user's locale, cart and customer tier, such as ``premium``, which sets conversation TTLs.
+        embed: Function from texts to vectors of equal length, for searches by meaning. Called in threads.
             Vectors of stored texts are cached. Default: recall and memories are searched by words only.
-        defaults: Settings of the process, such as those of stores, history and breakers. An argument that is given replaces
-            its setting. Default ``MangaMemorySettings()``.
+        defaults: Settings of the process, such as those of stores, history and breakers. A given argument replaces the
+            corresponding setting. Default ``MangaMemorySettings()``.
         settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
@@ -195,10 +195,10 @@ class MangaMemory:
         If there is a memory table, the result includes a ``memory_manager`` that searches the user's memories. Other optional
         parts are included only on request.
 
-        Pass further arguments of ``Agent`` to this method, as in ``memory.agent_kwargs(..., plugins=[mine])``. If they are
-        passed to ``Agent`` next to the result, Python raises TypeError for an argument in both. Your plugins are added to
-        those of this package. Your ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces that of this
-        package. Your ``context_manager`` replaces the conversation manager.
+        Pass further arguments of ``Agent`` to this method, as in ``memory.agent_kwargs(..., plugins=[mine])``. In a call such
+        as ``Agent(**result, plugins=[mine])``, Python raises TypeError if the result has the same argument. Your plugins are
+        added to those of this package. Your ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces that
+        of this package. Your ``context_manager`` replaces the ``conversation_manager`` of this package.
 
         Args:
             scope: The conversation, instead of the four ids.
@@ -222,11 +222,11 @@ class MangaMemory:
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in at most 1,024 tokens and at most
                 a quarter of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
-            summary_schedule: When summaries are written, and how long a model call waits for them. Default: in the background;
-                a model call waits, up to 30 s, only if the history exceeds 1.5 times the size that starts a summary.
+            summary_schedule: Time of writing summaries, and longest wait of a model call for a summary. Default: summaries are
+                written in the background; from 1.5 times the size that starts a summary, a model call waits up to 30 s.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
-                the agent's ``aux_model``, in the background, in the user's words. ``nothing``: not at all. Default: ``model``
-                if ``options`` include an ``aux_model``, else ``rules``.
+                the agent's ``aux_model``, in the background, with the words of the message only. ``nothing``: not at all.
+                Default: ``model`` if ``options`` include an ``aux_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
                 keyword arguments, such as ``intents``. It also shows values that ``MangaMemory.changes`` sends. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
@@ -277,7 +277,7 @@ class MangaMemory:
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
     def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
-        """Return the session manager of a conversation, to read its log or for an agent that you build.
+        """Return the session manager of a conversation, to read the log or to pass to an agent that you build.
 
         Args:
             scope: The conversation, or the plain id of a session without a user.
@@ -382,8 +382,7 @@ class MangaMemory:
     ) -> user_data.SessionPage:
         """Return a page of a user's sessions. Each entry has the session's title, last use and number of turns.
 
-        The order of the pages is that of the session ids. Within a page, sessions are sorted by their last use. Nothing is
-        written.
+        The pages follow the order of session ids. Within a page, the most recently used session is first.
 
         Args:
             user_id: The user.
@@ -432,7 +431,7 @@ class MangaMemory:
         return self._stored(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session. Return its scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session. Return the new scope. See ``TieredSessionManager.fork``."""
         self._stored(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
@@ -459,17 +458,18 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions. With a memory table, ``model`` (None: rules) also summarizes them."""
+        """Return an object that ends expired sessions. With a memory table, it stores summaries by ``model`` (None: rules)."""
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, store memories made from it, and return its summary, or None if it has no messages.
+        """Close a session, and turn the conversation ``scope`` into memories. Return the summary, or None without messages.
 
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
+            ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         of_kind("scope", scope, ConversationScope)
@@ -482,8 +482,7 @@ class MangaMemory:
         """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes it after the time to live. If not,
-            nothing happens.
+            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes the conversation after the TTL.
 
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
@@ -561,7 +560,8 @@ class MangaMemory:
         """Write the pending data of all open sessions, and close the connections of the stores.
 
         Raises:
-            StoreUnavailableError: A tier did not accept all data. The stores stay open, so that the call can be repeated.
+            StoreUnavailableError: If a session is not saved, the stores stay open, so that the call can be repeated. If
+                preferences are not stored, keep the process running: they are stored in the background.
         """
         failed: MangaMemoryError | None = None
         for manager in members_of(self._managers):

@@ -48,13 +48,13 @@ class SessionFinalizer:
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
         model: Strands model or summarizer that writes the summaries. None: summaries are made by rules.
-        clock: Seconds since 1970.
+        clock: Function that returns seconds since 1970.
         ttl: Time-to-live policy of the session managers.
         codec: Codec of the session managers.
-        memory_codec: Codec of the memories. It must be the codec of ``UserMemoryStore``.
-        pii: Treatment of personal data. Default ``PiiPolicy()``.
+        memory_codec: Codec of the memories, the same as that of ``UserMemoryStore``.
+        pii: Policy for personal data in memories. Default ``PiiPolicy()``.
         timeout: Seconds to wait for the model. Default 30.
-        retention: How long each type of memory is kept. Default ``RETENTION``.
+        retention: Storage time and ranking values of each type of memory. Default ``RETENTION``.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``timeout`` is not above 0.
@@ -102,9 +102,9 @@ class SessionFinalizer:
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
         """Store memories made from a closed conversation. Return its summary, or None if there is nothing to summarize.
 
-        Close the session manager first, otherwise messages that it has not saved are missed. The conversation is removed from
-        the hot tier. A user who returns before the session expires continues from the durable tier. The conversation can then
-        be finalized again.
+        Close the session manager first, otherwise unsaved messages are missed. If there is a durable tier, the conversation is
+        removed from the hot tier. A user who returns before the session expires then continues from the durable tier. After new
+        messages, the conversation can be finalized again.
 
         Raises:
             ConflictError: Another process uses or finalizes the conversation now. A sweeper (process that ends expired
@@ -164,8 +164,8 @@ class SessionFinalizer:
         """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired sessions) finalizes it
-            after the time to live. If not, nothing happens.
+            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired sessions) finalizes
+            the conversation after the time to live. If not, nothing happens.
         """
         if self._tiers.hot is None:
             return False

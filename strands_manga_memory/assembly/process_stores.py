@@ -1,4 +1,4 @@
-"""Stores of a process: opening, statistics, and the end of their background work."""
+"""Opens the stores of a process, collects statistics, and writes pending changes of memories before the process ends."""
 
 from __future__ import annotations
 
@@ -58,8 +58,14 @@ def open_stores(
 def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
     """Write pending changes of user memories to the stores, for up to 5 seconds per store, and close the memory table.
 
+    Args:
+        hot: Hot store.
+        memories: Memory table.
+        outbox: Outbox, which keeps preferences in the memory table until they are sent to another service. None without such a
+            service.
+
     Returns:
-        Whether the memory table has all changes. It may still contain preferences for another service, which are sent later.
+        Whether the memory table has all changes. With an ``outbox``, changes outside the outbox may be missing.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)
@@ -72,17 +78,17 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
-        hot_error: Cause of the hot tier's outage: why it refused calls and the remedy, or the error's text; empty if ``up``.
+        hot_error: Cause of the hot tier's outage, with the remedy if the tier refused calls; empty if ``hot`` is ``up``.
         hot_failures: Number of calls that the hot tier refused or did not answer.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
         durable_failures: Number of calls that the durable tier refused or did not answer.
         backlog: Number of background tasks that wait or run.
-        sessions: Sessions that this ``MangaMemory`` has open.
-        turns: User requests in these sessions.
-        messages: Messages in the logs of these sessions.
-        unsaved_messages: Messages that no tier has acknowledged.
-        tokens: Tokens of the histories of these sessions' agents.
+        sessions: Number of open sessions of this ``MangaMemory``.
+        turns: Number of user requests in the open sessions.
+        messages: Number of messages in the logs of the open sessions.
+        unsaved_messages: Number of messages that no tier has acknowledged.
+        tokens: Number of tokens in the histories of the agents of the open sessions.
         token_budget: Sum of the token budgets of these histories.
         compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
         state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
@@ -125,7 +131,15 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O."""
+    """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O.
+
+    Args:
+        writer: Background writer of the two tiers, which also has their state.
+        managers: Session managers of the open sessions.
+        guards: Guarded tools, one for each MCP client.
+        operations: Statistics of operations, keyed by operation; empty without telemetry.
+        parts: Plugins and conversation managers of live agents.
+    """
     from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
     from strands_manga_memory.state import StateCoordinator
 

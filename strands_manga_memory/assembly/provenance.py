@@ -27,13 +27,13 @@ class Source:
     """Text about the user or the task in a request, with the origin of the text.
 
     Attributes:
-        kind: Type of the text, such as ``preference``.
+        kind: ``preference``, ``memory``, ``summary``, ``quote`` (of an evicted message), ``entity`` or ``slot`` (task value).
         text: The stored text.
         scope: Conversation whose request contained the text.
-        session_id: Session that the text came from; None if it is unknown.
-        message_id: ``tracking_id`` of the source message; None if there is no single source message.
+        session_id: Session that the text came from; None if unknown.
+        message_id: ``tracking_id`` of the source message, or of the last one of several; None if unknown.
         memory_id: Id of the stored memory; None if the text is not a stored memory.
-        at: Time of the source message, in seconds since 1970; None if it is unknown.
+        at: Time of the source message, or of the last change of the stored memory, in seconds since 1970; None if unknown.
     """
 
     kind: SourceKind
@@ -61,7 +61,9 @@ class RetractionReport:
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
     """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``.
 
-    ``parts`` contains the scope (user and session) of each plugin of this package in this process.
+    Args:
+        parts: Scope (user and session) of each plugin and conversation manager of a ``MangaMemory``, keyed by that object.
+        agent: Agent whose last request is explained.
     """
     from strands_manga_memory import conversation, state
 
@@ -145,7 +147,10 @@ def retract(
 ) -> RetractionReport:
     """Remove a text about the user from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``.
 
-    ``store_of`` returns the memories of a user. None means that there is no memory table.
+    Args:
+        parts: Scope (user and session) of each plugin and conversation manager of a ``MangaMemory``, keyed by that object.
+        source: Text to remove, with its origin.
+        store_of: Function that returns the memories of a user. None if there is no memory table.
     """
     from strands_manga_memory import conversation, state
 

@@ -66,8 +66,8 @@ class SettingsError(ValueError):
     """Error for settings that are not allowed. The message names the argument or environment variable of each setting.
 
     Args:
-        problems: Name and problem of each setting. The problem is a phrase that follows the name in the message, or a sentence
-            that already contains the name.
+        problems: Name and problem of each setting. A problem that begins with a capital is a sentence with the name. Any other
+            problem is a phrase that follows the name in the message.
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
@@ -76,7 +76,7 @@ class SettingsError(ValueError):
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting, which suggests the closest known name."""
+    """Return the error text for an unknown setting. The text suggests the closest known name, or lists all known names."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -183,7 +183,7 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError([(name, _problem(name, each, values[name])) for name, each in found.items()]) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the names and values for ``repr``, URLs without passwords."""
+        """Yield the names and values for ``repr``. Passwords are removed from URLs."""
         for name, value in super().__repr_args__():
             yield name, without_password(value) if isinstance(value, str) else value
 
@@ -231,7 +231,7 @@ class MangaMemorySettings(BaseModel):
         return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
 
     def retention(self) -> Mapping[MemoryType, Retention]:
-        """Return how long memories are kept, keyed by type of memory, according to these settings."""
+        """Return the storage time and the ranking values of memories, keyed by type of memory."""
         days = self.retention_days or {}
         return {
             **RETENTION,

@@ -160,7 +160,10 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
     """Delete a session of a user, and return the number of written tombstones (records of the deletion).
 
-    The numbers of deleted items are added to ``counts``.
+    Args:
+        scope: User, tenant and session id.
+        tiers: Stores and settings, as keyword arguments of ``TieredSessionManager``.
+        counts: Numbers of deleted items, keyed by kind. The items of this session are added.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     places = [Place.of(session, kind, id_) for kind, id_ in member_ids(durable, session)]
@@ -188,9 +191,15 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 
 
 def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
-    """Store a record which says that a user's data were deleted.
+    """Store a record of the deletion of a user's data.
 
-    Until the time ``until`` (seconds since 1970), it prevents running processes from storing memories of the user.
+    Until the record expires, running processes store no memories of the user.
+
+    Args:
+        memories: Memory table.
+        owner: User and tenant.
+        at: Time of the deletion, in seconds since 1970.
+        until: Time at which the record expires, in seconds since 1970.
     """
     memories.put(
         {
@@ -206,8 +215,8 @@ def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete a user's records in the memory table, except the record of this deletion, which prevents late writes.
 
-    Deleted are memories, preferences that were not yet sent to another service, and internal records. The numbers are added to
-    ``counts``.
+    The deleted records are memories, preferences that were not yet sent to another service, and internal records. Their numbers
+    are added to ``counts``.
     """
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _forget_changes(memories, owner, counts)

@@ -74,7 +74,7 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, in the order of their percent-encoded ids.
+        users: Entries of the page, in the order of ``tenant:user``, or ``user`` without a tenant, with percent-encoded ids.
         next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
@@ -97,7 +97,7 @@ def list_sessions(
     Args:
         durable: Durable store, which has a directory of the sessions.
         owner: User and tenant.
-        open_session: Function that opens the session of a scope for reading.
+        open_session: Function that returns the session manager of a scope (user and session).
         limit: Largest number of sessions in the page.
         after: Value of ``next`` in the previous page; None for the first page.
 
@@ -114,7 +114,7 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return the entry of a session in a list of sessions. The title is from the earliest agent with a message of the user."""
+    """Return the entry of a session in a list of sessions. The title is from the oldest conversation with a user message."""
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)

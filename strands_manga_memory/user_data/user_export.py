@@ -48,7 +48,7 @@ def export_user(
 
     A preference may appear up to three times, because it is read from three sources: the log of stated preferences, the
     preferences not yet sent to another service, and the hot tier's recent preferences. The export does not extend any TTL.
-    Bytes are encoded as Strands' session managers encode bytes.
+    Bytes are encoded in Base64, in the format of Strands' session managers.
 
     Args:
         user_id: Id of the user.
@@ -173,7 +173,7 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON for an export. Bytes are encoded as Strands' session managers encode bytes.
+    """Convert a value to JSON values for an export. Bytes are encoded in Base64, in the format of Strands' session managers.
 
     A value that is nested too deeply, or that JSON cannot represent, becomes ``{"nodes": [...]}``, a flat list of its parts.
     """
