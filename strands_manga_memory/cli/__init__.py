@@ -10,6 +10,7 @@ The exit status is one of these:
 - 1: The command found a problem, or an operation failed.
 - 2: The command line is invalid.
 - 3: A store is unavailable.
+- 130: The user interrupted the command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Typer application of the commands, which imports the module of a command only when the command runs."""
+"""Builds the Typer application of the commands. The module of a command is imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(name: str) -> Callable[..., Any]:
 
 
 def _exit(status: int | None, **options: object) -> None:
-    """Exit the process with a command's return value as exit status."""
+    """Exit the process with a command's return value as exit status. None means 0."""
     raise typer.Exit(status or 0)
 
 

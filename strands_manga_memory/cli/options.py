@@ -73,7 +73,7 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
-    """Return the session id, or the scope for a user's session, from the arguments of a command.
+    """Return the scope of a user's session, or the session id if no user is given.
 
     Raises:
         BadParameter: A tenant is given without a user.
@@ -107,7 +107,7 @@ def open_conversation(
 
     Raises:
         BadParameter: The session has several agents, and ``agent`` is None.
-        ValueError: The session has no such agent.
+        ValueError: The session is not stored, or does not have the given agent.
     """
     target = target_of(session, user, tenant)
     with open_memory(**options) as memory:
@@ -123,7 +123,7 @@ def open_conversation(
 
 
 def loaded(name: str) -> Any:
-    """Import an object by a name in the format ``module:name``. If it is a function or class, return the result of a call.
+    """Import the object with the name ``module:name``. If the object is a function or class, return the result of a call.
 
     Raises:
         BadParameter: The module or the name does not exist.

@@ -128,7 +128,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     """Ask the user for confirmation, unless ``yes`` is true.
 
     Raises:
-        Abort: The answer was no, or there is no terminal.
+        Abort: The answer is no, or standard input has ended.
     """
     if not yes:
         typer.confirm(question, abort=True, err=True)

@@ -18,9 +18,9 @@ class TtlAdvice:
     Attributes:
         gaps: Number of recorded gaps between turns.
         enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
-        curve: Pairs of a time in seconds and the share of users who return within this time.
-        knee: Recommended TTL in seconds, above which a longer TTL gains few further users. At this time, ``curve`` is farthest
-            above the straight line from share 0 at 0 seconds to share 1 at the longest gap or one day, whichever is shorter.
+        curve: Pairs of a time in seconds and the share of recorded gaps up to this time.
+        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. At ``knee``, ``curve`` is farthest above a
+            straight line. The line begins at share 0 and 0 seconds, and ends at share 1 and the longest gap, at most one day.
     """
 
     gaps: int
@@ -29,7 +29,7 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of users who return within ``seconds`` after a turn, interpolated from the recorded gaps."""
+        """Return the share of recorded gaps of at most ``seconds``, interpolated between the points of ``curve``."""
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:
@@ -64,7 +64,8 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
 def synthetic_gaps(count: int = 100_000, *, seed: int = 1) -> LogHistogram:
     """Return a histogram of ``count`` random gaps between turns, as in the chat of a shop.
 
-    The median is 45 seconds for 85 % of the gaps, 15 minutes for 10 % and 5 hours for 5 %.
+    The gaps are of three kinds: 85 % with a median of 45 seconds, 10 % with 15 minutes, and 5 % with 5 hours. ``seed`` is the
+    seed of the random numbers.
     """
     chance = random.Random(seed)  # noqa: S311 - an example
     gaps = LogHistogram()

@@ -61,7 +61,7 @@ class TokenPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """List prices of one day, in US dollars.
+    """List prices in US dollars, valid from a day on.
 
     Attributes:
         date: Day from which the prices are valid, as YYYY-MM-DD.
@@ -174,9 +174,10 @@ class CostModel:
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
         """Return a cost model of the published design with which this package compares its costs.
 
-        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads of one unit per day, 200,000 users
-        of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions of 2 KB on one
-        ``cache.r6g.large`` without a replica, at 188 US dollars per month, which is above the list price of us-east-1.
+        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads per day, each of one unit. It has
+        200,000 users of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions of 2 KB on
+        one ``cache.r6g.large`` without a replica. The design's price of this node is 188 US dollars per month, which is above
+        the list price of us-east-1.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.

@@ -1,7 +1,8 @@
 """Finds problems of a deployment and suggests remedies.
 
 ``diagnose`` connects to each store, tries every operation of the package on temporary records, and reads the status that
-the servers report. The command ``strands-manga-memory doctor`` prints the findings. The runbook covers the usual incidents.
+the servers report. The command ``strands-manga-memory doctor`` prints the findings. ``runbook.md`` in this folder
+covers the usual incidents.
 """
 
 from __future__ import annotations
@@ -159,8 +160,8 @@ def check_conversations(
 ) -> Iterator[Finding]:
     """Check that the stored states and turns of some conversations can be read with the application's codec.
 
-    Also warn if sweepers (processes that end expired sessions) would end conversations too early, because their TTL is much
-    shorter than that of the agents.
+    Also warn if the session TTL of the sweepers (processes that end expired sessions) is much shorter than that of the agents.
+    Such sweepers end conversations too early.
 
     Args:
         durable: Table of the durable tier.

@@ -103,8 +103,8 @@ def import_sessions(
             session it was created for.
         ids: Pairs of session id and agent id to import. Strands' session interface cannot list these ids.
         memory: Target of the import.
-        scope_of: Function that returns the target session for a session id of the source: a ``ConversationScope``, whose
-            ``agent_id`` is ignored, or an id for ``TieredSessionManager``. Default: the same id.
+        scope_of: Function from a session id of the source to the session of the target. The result is a
+            ``ConversationScope``, whose ``agent_id`` is ignored, or the id of a session without a user. Default: the same id.
         conversation_manager: Function that creates the agents' conversation manager. Needed only for custom conversation
             managers that add messages on restore.
 
@@ -150,7 +150,10 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from a repository, with the history that Strands would restore. None if there is none."""
+    """Read an agent's conversation from a repository, with the history that Strands would restore.
+
+    Return None if the repository does not have the agent, or the agent has neither messages nor state.
+    """
     if repository.read_session(session_id) is None:
         return None
     session_agent = repository.read_agent(session_id, agent_id)
@@ -173,7 +176,7 @@ def _read_repository(
 
 
 def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot. A snapshot has no times: messages get the current time."""
+    """Return the conversation from an agent's latest snapshot. Messages get the current time: a snapshot has no times."""
     history = _RestoredHistory()
     restored = _restored(agent_id, history, manager)
     now = time.time()
@@ -201,7 +204,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return an imported conversation in the form to store. None if it has neither messages nor a state of the agent."""
+    """Return an imported conversation in the form to store, or None if there are neither messages nor an agent state."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -343,9 +346,9 @@ def import_user(
 ) -> ImportReport:
     """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an exported user.
 
-    Agents can continue the imported conversations. Existing conversations and memories are not changed. Only a preference is
-    replaced if the user stated the exported value later. Not imported are expired memories, and conversations that were
-    recently deleted or expired in the target.
+    Agents can continue the imported conversations. Existing conversations and memories are not changed, except that a
+    preference is replaced if the user stated the exported value later. Expired memories are not imported. Conversations that
+    were recently deleted or expired in the target are not imported either.
 
     Args:
         exported: Result of ``export_user``.

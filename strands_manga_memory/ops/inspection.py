@@ -1,4 +1,4 @@
-"""Shows a conversation's stored data, and which messages the agent's history keeps, without changing the conversation."""
+"""Shows the stored data of a conversation and the messages in the agent's history. The conversation does not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from strands_manga_memory.stores.table import Table
 class InspectedMessage:
     """Message of a stored conversation, with its importance and outcome.
 
-    The log has all messages of a conversation. The history has the messages that the model sees. A message is in one or both.
+    The log has all messages of a conversation. The history has the messages that the model sees. A message is
+    in the log, in the history or in both.
 
     Attributes:
         seq: Position in the log; None for a message that only the history has, such as a summary.
@@ -61,11 +62,12 @@ class Inspection:
 
     Attributes:
         conversation: Name of the conversation in the stores.
-        hot: Properties of the conversation in the hot tier: ``state`` (``active``, ``deleted``, or ``closing`` while a sweeper
-            ends the session), ``version``, and ``expires_in`` and ``ttl`` in seconds. None if the hot tier does not have it.
-        durable: Properties of the conversation in the durable tier: ``state`` (``active`` or ``deleted``), ``version``, stored
-            ``turns``, ``ahead`` (True if the hot tier may have newer data) and ``expired`` (True if the session is over). None
-            if the durable tier does not have it.
+        hot: Properties of the conversation in the hot tier; None if the hot tier does not have the conversation. The keys are
+            ``state``, ``version``, and ``expires_in`` and ``ttl`` in seconds. The state is ``active``, ``deleted``, or
+            ``closing`` while a sweeper (process that ends expired sessions) ends the session.
+        durable: Properties of the conversation in the durable tier; None if the durable tier does not have the conversation.
+            The keys are ``state`` (``active`` or ``deleted``), ``version``, ``turns`` (number of stored turns), ``ahead``
+            (whether the hot tier may have newer data) and ``expired`` (whether the session has expired).
         turns: Number of user requests, from the data of both tiers.
         created: Time at which the conversation began, in seconds since 1970.
         last_activity: Time of the last save, in seconds since 1970.
@@ -73,9 +75,9 @@ class Inspection:
         messages: Messages that only the agent's history has, such as summaries, followed by the messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of the called tools, keyed by tool name. They are the number of ``calls`` and ``errors``, and the
-            ``state``, consecutive ``failures`` and ``retry_after`` (in seconds) of the tool's circuit breaker in this process.
-            The last three are None for a tool without a circuit breaker.
+        tools: Statistics of each called tool, keyed by tool name. ``calls`` and ``errors`` are numbers from the log. ``state``,
+            ``failures`` (in succession) and ``retry_after`` (in seconds) are from the tool's circuit breaker in this process,
+            and None for a tool without a circuit breaker.
     """
 
     conversation: str
@@ -102,8 +104,8 @@ def places(
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.
-        durable: Table of the durable tier, which lists the agents of a session. If it lists none, the key of the agent
-            ``default`` is returned.
+        durable: Table of the durable tier, which lists the agents of a session. If the table is None or lists no agent, the
+            key of the agent ``default`` is returned.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -187,7 +189,7 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 
     Args:
         head: Conversation as stored in the durable tier.
-        base: Conversation from the data of both tiers, which shows whether the hot tier has newer data.
+        base: Conversation joined from both tiers. If ``base`` is newer than ``head``, the hot tier may have newer data.
         tier: Durable tier of this conversation.
         tiers: Stores and settings.
     """

@@ -140,7 +140,7 @@ _TABLE_REMEDIES = {
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding (result of a check) for a failed call of a table, with a remedy."""
+    """Return the finding (result of a check) for a failed call of a table, with a remedy. ``step`` precedes the error text."""
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -342,7 +342,8 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
     """Return the finding (result of a check) for a failed call of the hot tier, with a remedy.
 
     Args:
-        check: Name of the finding. Known causes of errors have names of their own, which take precedence.
+        check: Name of the finding if the cause of the error is unknown. A known cause, such as a missing permission, sets
+            another name.
         error: Error of the failed call.
         step: Text that precedes the error in the finding, such as the name of the call.
     """
@@ -352,12 +353,12 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return the arguments that send a command to one node of a cluster; none for a single server."""
+    """Return the keyword arguments that send a command to one node of a cluster; empty for a single server."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the server's (or one node's) answer to the command INFO, or None if the Redis user may not run INFO."""
+    """Return the answer of the server (or of one node) to the command INFO. None if INFO fails, such as without permission."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -401,7 +402,7 @@ def _memory(info: Mapping[str, Any]) -> Finding:
 
 
 def _persistence(info: Mapping[str, Any]) -> Finding:
-    """Check that the data of a Redis server survive a restart, because of a replica, an append-only file or snapshots."""
+    """Check that a Redis server has a replica, an append-only file or snapshots, so that the data survive a restart."""
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
     snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
     if replicas or aof or snapshots:
@@ -414,7 +415,7 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that the URL of a Redis Cluster names a cluster, and that the cluster serves all of its hash slots."""
+    """Check that a node of a Redis Cluster is used with the URL of a cluster, and that all hash slots are served."""
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client

@@ -188,7 +188,7 @@ def _turn_bytes(workload: Workload) -> float:
 def _hot_bytes(workload: Workload) -> float:
     """Return the bytes of a session in the hot tier.
 
-    These are the turns of the agent's history, and the turns that are not yet written to the durable tier.
+    The hot tier has the turns of the agent's history, and the turns that are not yet written to the durable tier.
     """
     tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)

@@ -1,4 +1,4 @@
-"""Command ``demo``: the quick start and MangaAssist, the assistant of a manga shop."""
+"""The command ``demo`` runs two examples: the quick start, and MangaAssist, a chat with the assistant of a manga shop."""
 
 from __future__ import annotations
 

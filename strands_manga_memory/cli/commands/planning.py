@@ -1,4 +1,4 @@
-"""Commands ``cost`` and ``ttl-advice``: monthly cost and capacity of a deployment, and the TTL of its hot tier."""
+"""Commands ``cost``, which estimates the cost and capacity of a deployment, and ``ttl-advice``, which recommends a TTL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands ``users``, ``sessions``, ``inspect``, ``history``, ``fork``, ``rewind`` and ``delete-session``."""
+"""Commands that list users and sessions, and show, copy, rewind or delete a session."""
 
 from __future__ import annotations
 

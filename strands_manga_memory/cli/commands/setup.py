@@ -1,4 +1,4 @@
-"""Commands ``init-table``, ``permissions`` and ``settings``: tables, least permissions, and the effective settings."""
+"""Commands that create the tables, print the least permissions of a worker, and show the effective settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
 
 
 class Kind(StrEnum):
-    """Option of the command ``permissions``: print an AWS IAM policy, or arguments of the Redis command ``ACL SETUSER``."""
+    """Output of the command ``permissions``: an AWS IAM policy, or arguments of the Redis command ``ACL SETUSER``."""
 
     IAM = "iam"
     ACL = "acl"

@@ -1,4 +1,4 @@
-"""Commands ``export``, ``import`` and ``forget-user``: the data of one user."""
+"""Commands that export, import or delete the data of one user."""
 
 from __future__ import annotations
 
