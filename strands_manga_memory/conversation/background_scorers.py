@@ -59,12 +59,12 @@ class BackgroundScorer:
     The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message has the score of a
     ``RuleScorer``.
 
-    The judge rates each message once. Its scores are cached in this process by tracking id and content. Tool calls, tool
-    results and messages without text are always scored by rules.
+    The judge rates each message once. Scores are cached in this process under the ``tracking_id`` and content of a message.
+    Tool calls, tool results and messages without text are always scored by rules.
 
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each message, from 0 to 1.
-        weights: Scores of the rules. Default ``ImportanceWeights()``.
+        weights: Score of each dialogue act for the rules. Default ``ImportanceWeights()``.
 
     Raises:
         ValueError: ``judge`` is not a function.

@@ -230,8 +230,8 @@ class ServerSupervisor:
     def dropped(self) -> bool:
         """Record that a call's response stream ended without an answer. Return whether the server is the cause.
 
-        The server is the cause if another stream ended in the same way within the last half second. A dying server on the 1.x
-        SDK ends all its streams, but a proxy that closes a slow stream ends only this stream.
+        The server is the cause if another of its streams also ended without an answer within the last half second. With version
+        1.x of the MCP SDK, a dying server ends all its streams, but a proxy that closes a slow stream ends only this stream.
         """
         with self._lock:
             now = self._clock()

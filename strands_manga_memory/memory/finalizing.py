@@ -382,7 +382,7 @@ class _FinalizedUser:
         """Apply the function ``change`` to a stored memory, and return the memory that is stored afterwards.
 
         ``change`` gets the stored memory, or None if there is none. The result is None if no memory is stored afterwards, if
-        the memory is unreadable, or if the user's memories were erased since the finalizer began.
+        the memory is unreadable, or if the user's memories were erased since this object was created.
         """
         with skip_unreadable():
             return self.partition.update(id_, change, guard=self.erased)

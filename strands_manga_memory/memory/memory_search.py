@@ -496,9 +496,9 @@ class OlderMemories:
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, make and store a list of their words, and return the memories and the list.
 
-        The list has at most 2.8 MB. The oldest memories beyond that are not listed. If the store fails, or the user's memories
-        change or are erased during the call, the list is not stored. Such a change is visible in the record ``CHANGES``: each
-        change of memories writes this record, and an erasure deletes this record before the memories.
+        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. If the store fails, or the user's
+        memories change or are erased during the call, the list is not stored. The record ``CHANGES`` reveals such a change,
+        because each change of memories writes this record, and an erasure deletes this record before the memories.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)

@@ -246,9 +246,10 @@ class PreferenceOutbox:
 
     @property
     def has_unstored(self) -> bool:
-        """Whether this process has changes of the outbox that are not yet in the memory table.
+        """Whether this process has queued writes for the outbox that the memory table does not contain yet.
 
-        A change adds a signal (a stated preference or the retraction of a message), or deletes a signal.
+        A write adds or deletes an entry. An entry tells another service that the user stated a preference or that a message was
+        retracted.
         """
         return bool(self._unstored)
 

@@ -43,10 +43,11 @@ class ConversationSaver:
         tiers: The stores, and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored data. None without such an
             error.
-        asked_at: Monotonic time, in seconds, at which the present save or read began to use a tier. None until then.
+        asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or read. None before that call.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether ``commit_all`` marks the copy in the durable tier as complete (the hot tier has nothing newer).
+        is_closing: Whether the next flush by ``commit_all`` also marks the copy in the durable tier as complete. A restore then
+            needs no newer data from the hot tier.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:

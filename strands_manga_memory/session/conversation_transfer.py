@@ -111,14 +111,14 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent has the shortened history at the first turn after its process has read the conversation again. If another
-    writer saves a turn during this call, that turn is kept, and follows the turn ``at_turn``. With ``at_turn`` 0, no turn is
-    kept.
+    A running agent keeps its old history until its process reads the conversation again. The agent's next turn then uses the
+    shortened one. If another writer saves a turn during this call, that turn is kept, and follows the turn ``at_turn``. With
+    ``at_turn`` 0, no turn is kept.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores.
-        at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation, states included.
+        at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation and its stored states.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -216,7 +216,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     """Begin a new run of a conversation (an incarnation) with the given content, and store it.
 
     Args:
-        hold: Access to the conversation. No agent uses this object.
+        hold: Access to the conversation, created for this call and used by no agent.
         content: The content. At the end of the call, a flush moves its turns to the log.
         replaces: Whether the new run replaces an existing conversation. Turns that were stored after ``content`` was read are
             added to the content.

@@ -89,8 +89,9 @@ class HistoryPage:
     """Page of a conversation's log.
 
     Attributes:
-        records: The messages in order. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
-        next: Value to pass as ``after`` to ``history_page`` for earlier messages; None if this page has the first message.
+        records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
+        next: Argument ``after`` of ``history_page`` for the next page, which has the preceding messages. None if this page has
+            the first message.
     """
 
     records: tuple[dict[str, Any], ...]

@@ -218,7 +218,7 @@ class ExpiryIndex:
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return a conversation's entry in the expiry index, with its time but without ids; None if there is no entry."""
+        """Return a conversation's entry in the expiry index, with an empty mapping as ``ids``. None if there is no entry."""
         item = self._table.get(*due_key(place))
         return None if item is None else ExpiryEntry(place, int(item["due"]), {})
 

@@ -28,7 +28,7 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Certainty of a value that the user's intent needs."""
+    """Certainty of the value of a slot. A slot is an item, such as a date, that the task of the user requires."""
 
     EMPTY = "empty"
     INFERRED = "inferred"

@@ -74,7 +74,7 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, in the order of ``tenant:user``, or ``user`` without a tenant, with percent-encoded ids.
+        users: Entries of the page, sorted by ``tenant:user`` (``user`` without a tenant), with both ids percent-encoded.
         next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 

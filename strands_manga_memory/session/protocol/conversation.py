@@ -299,7 +299,7 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation, and mark its durable copy as complete: nothing newer is in the hot tier."""
+        """Flush the conversation (``writes_hot`` as for ``flush``), and mark the durable record as complete."""
         if self.hot is not None and self.durable is not None:
             with self.local.lock:
                 if not self.local.base.is_empty or self.local.own:
