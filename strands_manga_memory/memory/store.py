@@ -252,7 +252,7 @@ class UserMemoryStore(MemoryStore):
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
         if record.memory_id not in changed:  # an unreadable record is never replaced
-            what = f"the stored preference {record.memory_id!r} is damaged, so it is not replaced; forget it first"
+            what = f"the stored preference is damaged, so it is not replaced; call forget({record.memory_id!r}) first"
             raise CorruptRecordError(what, record=record.memory_id)
         return self._noted(changed.get(record.memory_id) or record)
 

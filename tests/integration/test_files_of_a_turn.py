@@ -41,7 +41,10 @@ def agent():
 def files_of(work):
     entered.clear()
     work()
-    time.sleep(0.5)  # work in the background belongs to the turn
+    known = -1
+    while known != len(entered):  # work in the background belongs to the turn
+        known = len(entered)
+        time.sleep(0.5)
     return sorted(entered)
 
 
@@ -57,7 +60,7 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("way", ["saved turn", "restored agent"])
 def test_a_turn_enters_at_most_25_files(ways: dict[str, list[str]], way: str) -> None:
-    assert "session/tiered_manager.py" in ways[way]
+    assert {"session/tiered_manager.py", "session/protocol/durable_tier.py", "stores/sqlite.py"} <= set(ways[way])
     assert len(ways[way]) <= 25, ways[way]
 
 

@@ -135,7 +135,7 @@ def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> Non
         store.preference_log.apply(PreferenceChange(statements=[statement]))
     contents = sorted(record.content for record in store.recall(type="preference"))
     assert contents == ["author: Ito", "format: paperbacks", "genre: horror"]
-    with pytest.raises(CorruptRecordError, match="is damaged, so it is not replaced; forget it first"):
+    with pytest.raises(CorruptRecordError, match="is damaged, so it is not replaced; call forget"):
         store.prefer("author", "Urasawa")
     assert store.forget(memory_id)
     assert store.get(memory_id) is None
