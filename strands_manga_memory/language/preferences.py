@@ -276,7 +276,8 @@ def _of_sentence(sentence: str) -> list[Preference]:
     found: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
-        found += (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
+        said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
+        found += said or (each for each in _of_no_slot(part) if found and each.slot == STYLE)
     if EN.preferences.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
     return found or ([] if any(map(_is_known, parts)) else list(_of_no_slot(sentence)))
@@ -300,9 +301,7 @@ def _of_clause(clause: str) -> list[Preference]:
         return [Preference(slot, key, None)]
     if facts := _facts_and_wishes(said):
         return facts
-    return (
-        _english_preferences(said, asked=asked) if said.isascii() or not _JAPANESE.search(said) else _japanese_preferences(said)
-    )
+    return _japanese_preferences(said) if _JAPANESE.search(said) else _english_preferences(said, asked=asked)
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:

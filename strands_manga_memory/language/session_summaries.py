@@ -245,7 +245,12 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     counts = Counter({topic: sum(topic in text for text in texts) + titles[topic] for topic in topics})
     if not counts:
         counts.update(word for text in texts for word in dict.fromkeys(words(text)) if word in _KNOWN_VALUES)
-    is_part = {topic for topic in topics if any(topic in other for other in titles if other != topic)}
+    often = {topic: sum(text.count(topic) for text in texts) for topic in topics}
+    is_part = {
+        topic
+        for topic in topics
+        if any(topic in other != topic and (other in titles or often[topic] == often[other]) for other in topics)
+    }
     return [topic for topic, _ in counts.most_common() if topic not in is_part][:MOST_TOPICS]
 
 
