@@ -256,8 +256,8 @@ class HotProfile:
         Return whether they were cached. ``seen`` is the epoch and version that ``load_memories`` returned. Memories over
         512 KiB, or with unreadable records, are not cached.
         """
-        rows = [item_of(record, self._owner, None) for record in loaded.records.values()]
-        uses = {id_: list(used) for id_, used in loaded.uses.items()}
+        rows = [item_of(record, self._owner, None) for record in list(loaded.records.values())]
+        uses = {id_: list(used) for id_, used in list(loaded.uses.items())}
         content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
         data = self._codec.encode(content, self._places[MEMORIES])
         if len(data) > MOST_BYTES or loaded.unreadable:
@@ -267,19 +267,6 @@ class HotProfile:
             return self._hot.write(self.name, write) is WriteStatus.OK
         except StoreError:
             return False
-
-    def rules_out_erasure(self) -> bool:
-        """Return True if the hot tier proves that the user's data were not erased recently, and False if this is unknown.
-
-        The call needs one round trip.
-        """
-        if not self._hot.survives_process:
-            return False
-        try:
-            record = self._hot.load(self.name, [], touch=False)
-        except StoreError:
-            return False
-        return record is not None and record.state == ACTIVE and record.epoch == 1
 
     # Inside
 

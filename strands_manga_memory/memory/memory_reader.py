@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from strands_manga_memory.arguments import positive
@@ -158,7 +157,7 @@ class MemoryReader:
             is_all = limit is None or (self._embed is not None and query is not None and bool(query.strip()))
             snapshot = self._ranked(self._partition.load(type_, uses=True) if is_all else self._partition.load_latest(type_))
             records = self._best(snapshot, query, wanted)
-            if snapshot.is_partial and limit is not None and len(records) < limit:
+            if snapshot.content.is_partial and limit is not None and len(records) < limit:
                 snapshot = self._ranked(self._partition.load(type_, uses=True))
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
@@ -198,16 +197,14 @@ class MemoryReader:
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
         loaded = self._partition.load_start() if cached is None else cached
-        first = replace(loaded, records=dict(loaded.records))
         profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
         snapshot = self._ranked(loaded)
         self.older.forget()
 
         def read_recent() -> None:
-            recent = self._partition.load_recent(loaded.latest)
-            snapshot.add_older(recent)
+            snapshot.add_older(self._partition.load_recent(loaded.latest))
             if hot is not None and seen is not None:
-                hot.store_memories(first.joined(recent), seen)
+                hot.store_memories(snapshot.content, seen)
 
         with self._lock:
             self._snapshot = snapshot
@@ -222,7 +219,7 @@ class MemoryReader:
         """
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
-        if snapshot.is_partial and not snapshot.answers(query, hits):
+        if snapshot.content.is_partial and not snapshot.answers(query, hits):
             try:
                 self._add_older(snapshot, query, frozenset())
                 hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
@@ -232,7 +229,7 @@ class MemoryReader:
 
     def _best(self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery) -> list[MemoryRecord]:
         query = query if query is not None and query.strip() else None
-        if snapshot.is_partial:
+        if snapshot.content.is_partial:
             self._add_older(snapshot, query, wanted.types or frozenset(MemoryType) - DERIVED)
         hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
@@ -246,7 +243,7 @@ class MemoryReader:
         older = self.older.find(
             query,
             types,
-            since=snapshot.since,
+            since=snapshot.content.since,
             known=snapshot.records.keys(),
             with_preferences=not snapshot.has_older_preferences,
         )
@@ -301,8 +298,7 @@ class MemoryReader:
 
     def _written_quietly(self, used: list[str], at: float) -> None:
         try:
-            is_not_erased = self._cached is not None and self._cached.rules_out_erasure()
-            self._partition.note_uses(used, at=None if is_not_erased else at)
+            self._partition.note_uses(used, at=at)
         except StoreError as error:
             logger.debug("error=<%s> | failed to record a recall", type(error).__name__)
             return

@@ -8,7 +8,7 @@ import math
 import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands.memory import InjectionQueryContext, MemoryEntry
@@ -199,8 +199,8 @@ class Snapshot:
         retention: Mapping[MemoryType, Retention],
         embed: Embed | None,
     ) -> None:
+        self.content = loaded
         self.records = loaded.records
-        self.is_partial, self.since = loaded.is_partial, loaded.since
         self.has_older_preferences = False
         self._removed: set[str] = set()
         self._uses = loaded.uses
@@ -227,8 +227,7 @@ class Snapshot:
         """
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
-            self.records |= new
-            self.is_partial, self.since = self.is_partial or loaded.is_partial, max(self.since, loaded.since)
+            self.content.add(replace(loaded, records=new))
             if self._index is not None:
                 self._enter(new.values())
 

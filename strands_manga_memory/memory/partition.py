@@ -153,15 +153,11 @@ class PartitionContent:
     latest: list[str] = field(default_factory=list)
     since: float = 0.0
 
-    def joined(self, more: PartitionContent) -> PartitionContent:
-        """Combine the memories of two reads of a user's partition. If both have a memory, the record of ``self`` is kept."""
-        return PartitionContent(
-            {**more.records, **self.records},
-            {**more.uses, **self.uses},
-            unreadable=[*self.unreadable, *more.unreadable],
-            is_partial=self.is_partial or more.is_partial,
-            since=max(self.since, more.since),
-        )
+    def add(self, more: PartitionContent) -> None:
+        """Add the memories of another read of the same partition. The other read's record of the same memory replaces ours."""
+        self.records |= more.records
+        self.unreadable += more.unreadable
+        self.is_partial, self.since = self.is_partial or more.is_partial, max(self.since, more.since)
 
 
 MOST_PREFERENCES = 40
@@ -487,8 +483,8 @@ class UserPartition:
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
-            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later. None
-                skips this check.
+            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later.
+                Default: now.
         """
         now = self.clock()
         entry = {
@@ -498,10 +494,7 @@ class UserPartition:
             "used": list(ids[:_MOST_COUNTED]),
             "expires_at": int(now + _LEDGER_SECONDS),
         }
-        if at is None:
-            self.table.put(entry)
-            return
-        not_erased = Condition(absent=True, below={"at": at})
+        not_erased = Condition(absent=True, below={"at": now if at is None else at})
         self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
 
     def uses(self) -> UseCounts:

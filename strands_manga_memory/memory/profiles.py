@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from strands_manga_memory.arguments import seconds, with_method
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.stores.table import Table
+from strands_manga_memory.stores.writer import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +176,8 @@ PROFILE_DEADLINE = 0.25
 """Most seconds that the start of an agent waits for a profile."""
 
 _MOST_THREADS = 8
-_MOST_LATE = 1_000
+_MOST_KEPT = 1_000
+"""Most users with a running read or a late answer."""
 
 
 class ProfileReader:
@@ -207,7 +209,7 @@ class ProfileReader:
 
     def renew_after_fork(self) -> None:
         """Reset pending reads and late answers after a fork, because the reading threads exist only in the parent process."""
-        self._lock = threading.Lock()
+        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
         self._reads: dict[Owner, Future[Profile | None]] = {}
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
@@ -218,43 +220,37 @@ class ProfileReader:
         """
         owner = Owner(user_id, tenant)
         earlier = self._reads.get(owner)
-        try:
-            profile = self._read(owner).result(self._deadline)
-        except Exception as error:  # noqa: BLE001 - a source is application code and must not fail the start of an agent
-            logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
-            has_answer = earlier is not None and earlier.done() and earlier.exception() is None
-            return earlier.result() if earlier is not None and has_answer else None
-        with self._lock:
+        read = self._started(owner) if earlier is None or earlier.done() else earlier
+        wait([] if read is None else [read], self._deadline)
+        if read is not None and _has_answer(read):
             self._reads.pop(owner, None)
-        return profile
+            return read.result()
+        error = read.exception() if read is not None and read.done() else TimeoutError()
+        logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
+        return earlier.result() if earlier is not None and _has_answer(earlier) else None
 
-    def _read(self, owner: Owner) -> Future[Profile | None]:
-        """Return the future of the running read of a user's profile. If none is running, start one."""
-        with self._lock:
-            read = self._reads.get(owner)
-            if read is not None and not read.done():
-                return read
-            late = [each for each, answer in self._reads.items() if answer.done()]
-            if len(self._reads) - len(late) >= _MOST_THREADS:
-                raise TimeoutError("the source has not answered as many reads as may wait")
-            if len(late) > _MOST_LATE:
-                del self._reads[late[0]]
-            read, context = Future(), contextvars.copy_context()
-            threading.Thread(target=context.run, args=(self._answer, owner, read), name="profile", daemon=True).start()
-            self._reads[owner] = read
-            return read
+    def _started(self, owner: Owner) -> Future[Profile | None] | None:
+        """Start a read of a user's profile, and return its future. None if the source has not answered many earlier reads."""
+        if self._writer.backlog >= _MOST_THREADS:
+            return None
+        if len(self._reads) >= _MOST_KEPT:
+            self._reads.pop(next(iter(list(self._reads))), None)
+        context = contextvars.copy_context()
+        read = self._reads[owner] = self._writer.submit(owner, lambda: context.run(self._answer, owner))
+        return read
 
-    def _answer(self, owner: Owner, read: Future[Profile | None]) -> None:
-        try:
-            answer = self._source.read(owner.user_id, tenant=owner.tenant)
-            read.set_result(None if answer is None else self._checked(answer))
-        except BaseException as error:  # noqa: BLE001 - passed to the waiting reader
-            read.set_exception(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-
-    def _checked(self, answer: object) -> Profile:
+    def _answer(self, owner: Owner) -> Profile | None:
+        """Return the checked answer of the source, and log the names of dropped fields once."""
+        answer = self._source.read(owner.user_id, tenant=owner.tenant)
+        if answer is None:
+            return None
         profile, dropped = profile_of(answer)
         for name in dropped:
             if name not in self._warned:
                 self._warned.add(name)
                 logger.warning("field=<%s> | dropped a field of a profile because of its type", name)
         return profile
+
+
+def _has_answer(read: Future[Profile | None]) -> bool:
+    return read.done() and read.exception() is None

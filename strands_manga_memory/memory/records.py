@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, InstanceOf, Strict, TypeAdapter
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -138,6 +140,12 @@ FORGOTTEN = "~forgotten#"
 """Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 
 
+_MOST = 10**12
+"""Exclusive upper bound of stored counts and times in seconds."""
+_Number = Annotated[float, Strict(), Field(ge=0, lt=_MOST)]
+_Count = Annotated[int, Strict(), Field(ge=0, lt=_MOST)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
     """One memory of a user. Times are in seconds since 1970.
@@ -159,18 +167,18 @@ class MemoryRecord:
         unknown: Attributes written by a later version of this package. They are preserved on writes.
     """
 
-    memory_id: str
-    type: str
-    content: str
-    importance: float
-    created_at: float
-    updated_at: float
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    accessed_at: float = 0.0
-    access_count: int = 0
-    expires_at: int | None = None
-    version: int = 1
-    covers: Mapping[str, int] = field(default_factory=dict)
+    memory_id: InstanceOf[str]
+    type: Annotated[str, AfterValidator(MemoryType), Field(validation_alias="memory_type")]
+    content: InstanceOf[str]
+    importance: Annotated[_Number, Field(validation_alias="importance_score")]
+    created_at: _Number
+    updated_at: _Number
+    metadata: InstanceOf[Mapping[str, Any]] = field(default_factory=dict)
+    accessed_at: _Number = 0.0
+    access_count: _Count = 0
+    expires_at: _Count | None = None
+    version: _Count = 1
+    covers: Mapping[str, _Count] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
@@ -185,6 +193,10 @@ class MemoryRecord:
     def changed(self, **fields: Any) -> MemoryRecord:
         """Return a copy of the record with some fields changed and the next version number."""
         return replace(self, version=self.version + 1, **fields)
+
+
+_STORED = TypeAdapter(MemoryRecord)
+"""Checks of the fields of a stored record."""
 
 
 @dataclass(frozen=True)
@@ -413,41 +425,15 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     if item.get("owner", owner.ids) != owner.ids:
         raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
     body = opened_body(item, codec, place)
+    unknown = {name: value for name, value in item.items() if name not in _KNOWN}
+    given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
     with trusted(place):
-        return MemoryRecord(
-            memory_id=_of(str, item["memory_id"], "memory_id"),
-            type=MemoryType(item["memory_type"]),
-            content=_of(str, body["content"], "content"),
-            importance=_number(item["importance_score"], "importance_score"),
-            metadata=_of(dict, body.get("metadata") or {}, "metadata"),
-            created_at=_number(item.get("created_at", 0.0), "created_at"),
-            updated_at=_number(item["updated_at"] if "updated_at" in item else item.get("created_at", 0.0), "updated_at"),
-            accessed_at=_number(item.get("accessed_at", 0.0), "accessed_at"),
-            access_count=_number(item.get("access_count", 0), "access_count"),
-            expires_at=None if item.get("expires_at") is None else _number(item["expires_at"], "expires_at"),
-            version=_number(item.get("version", 1), "version"),
-            covers={id_: _number(version, "covers") for id_, version in _of(dict, item.get("covers") or {}, "covers").items()},
-            unknown={name: value for name, value in item.items() if name not in _KNOWN},
-        )
+        fields = {"updated_at": given.get("created_at", 0.0), "created_at": 0.0, **given, "unknown": unknown}
+        return _STORED.validate_python({**fields, "content": body["content"], "metadata": body.get("metadata") or {}})
 
 
 _MOST_LEVELS, _MOST_BITS = 20, 63
 """Limits of nesting levels and number bits for values that are stored in clear text."""
-
-_MOST = 10**12
-"""Exclusive upper bound of stored counts and times in seconds."""
-
-
-def _of(kind: type, value: Any, what: str) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{what} is {value!r:.80}")
-    return value
-
-
-def _number(value: Any, what: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
-        raise TypeError(f"{what} is {value!r:.80}")
-    return value
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
