@@ -29,7 +29,7 @@ _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
 _KATAKANA_WORD = re.compile(r"[\u30a1-\u30fa\u30fc]{3,}")
 _LONG_NUMBER = re.compile(r"\d[\d,.]*\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_REQUEST_WORDS = any_language("search.request_words")
+REQUEST_WORDS = any_language("search.request_words")
 _GRAMMAR = any_language("search.grammar")
 _ASKS_OF_SPEAKERS = any_language("search.asks_of_speakers")
 _READ = 8_000
@@ -90,7 +90,7 @@ def content_terms(question: str) -> frozenset[str]:
     Then only grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
-    stripped = _REQUEST_WORDS.sub(" ", question)
+    stripped = REQUEST_WORDS.sub(" ", question)
     subject = _evidence_of_question(stripped)
     telling = frozenset(term for term in subject if len(term) > 1).union(JA.search.one_kanji_nouns.findall(stripped))
     if telling or not _ASKS_OF_SPEAKERS.search(question):

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,11 +24,17 @@ from strands.models import Model
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import seconds
-from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.open_questions import (
+    MOST_OPEN,
+    Line,
+    find_open_questions,
+    is_question,
+    says_something,
+)
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import term_overlap
-from strands_manga_memory.language.summary_facts import POSTPONED, Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
+from strands_manga_memory.language.summary_facts import Fact, FactKind, RuleFactExtractor, merge_facts, select_facts
 from strands_manga_memory.language.text_features import information_weight, sentiment_score, split_sentences, words
 from strands_manga_memory.language.verification import SearchableText, render_complaint, verify_draft
 from strands_manga_memory.messages.injection import escape_tags, strip_placeholders
@@ -80,9 +85,7 @@ class Summarizer(Protocol):
 Sentiment = Literal["positive", "neutral", "negative"]
 
 MOST_TOPICS = 5
-MOST_OPEN = 5
 _LEAST_OVERLAP = 0.15
-_ANSWERED_OVERLAP = 0.4
 _SHORT_SOURCE = 40
 """Number of tokens below which a summary may be longer than the conversation."""
 _QUOTED = re.compile(r"[『「“\"]([^』」”\"]{2,40})[』」”\"]")
@@ -110,10 +113,6 @@ class SessionSummary(BaseModel):
     preferences: dict[str, str] = Field(default_factory=dict)
     open_questions: tuple[str, ...] = ()
     by_rules: bool = False
-
-
-Line = tuple[str, str]
-"""Role (``user`` or ``assistant``) and text of a message."""
 
 
 class SessionSummarizer(Protocol):
@@ -162,15 +161,15 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         for at, (role, text) in enumerate(lines)
         if role == "user"
         for each in split_sentences(head_and_tail(text))
-        if _says_something(each)
+        if says_something(each)
     ]
-    requests = [(at, each) for at, each in said if _is_question(each) or not extract_preferences([each])] or said
+    requests = [(at, each) for at, each in said if is_question(each) or not extract_preferences([each])] or said
     if not requests:
         return "A short exchange without a request."
-    best = sorted(requests, key=lambda request: information_weight(request[1]) + _is_question(request[1]))
+    best = sorted(requests, key=lambda request: information_weight(request[1]) + is_question(request[1]))
     chosen = sorted(best[-2:])
     role, text = next(iter(lines[chosen[-1][0] + 1 :]), ("", ""))
-    answer = _quote(_telling_sentence(text)) if role == "assistant" and _says_something(text, role) else ""
+    answer = _quote(_telling_sentence(text)) if role == "assistant" and says_something(text, role) else ""
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
     variants = [_quoting(quotes, answer), _quoting(quotes[-1:], answer), _quoting(quotes[-1:], "")]
     return next(
@@ -282,65 +281,6 @@ def _feeling(sentence: str) -> int:
 
 _ASKS_OF_A_THING = any_language("summaries.asks_of_a_thing")
 _OF_MYSELF = any_language("summaries.of_myself")
-
-
-def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the last 5 open questions and requests of the user, in order.
-
-    A question is open if the assistant gave no answer, or only a reply such as "I will check".
-    """
-    found: dict[str, None] = {}
-    question = ""
-    for at, (role, text) in enumerate(lines):
-        if role != "user" or not _says_something(text):
-            continue
-        said = head_and_tail(text)
-        is_question, waits = any(map(_is_question, split_sentences(said))), _WAITS.search(said) is not None
-        later = (head_and_tail(other) for who, other in islice(lines, at + 1, None) if who == "assistant" and other.strip())
-        first = next(later, "")
-        is_postponed = POSTPONED.search(first) is not None
-        if not (is_question or waits or (is_postponed and not extract_preferences([said]))):
-            continue
-        # "I still need an answer to that" is about the question before it, or else about its own message.
-        question = text if is_question or not (waits and question) else question
-        # A postponed answer leaves the question open, unless a later answer is about it.
-        is_open = not first or waits or is_postponed
-        if is_open and not any(is_answer(each, question) for each in (chain([first], later) if waits else later)):
-            found[shorten_line(question, 120)] = None
-    return list(found)[-MOST_OPEN:]
-
-
-def is_answer(answer: str, question: str, asked: str = "") -> bool:
-    """Return whether a message of the assistant answers a question of the user.
-
-    ``answer`` and ``asked`` together must contain 40 % of the question's terms, and all of the question's numbers, names and
-    katakana words. A reply such as "I will check", or a question in return, is no answer.
-
-    Args:
-        answer: Text of the assistant's message.
-        question: Question, which may be older than the previous message.
-        asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
-    """
-    text = f"{asked}\n{answer}"
-    is_about_it = (
-        term_overlap(question, text) >= _ANSWERED_OVERLAP
-        and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
-        and all(name.lower() in text.lower() for name in _NAMES.findall(question))
-    )
-    return is_about_it and not POSTPONED.search(answer) and not all(map(_is_question, split_sentences(answer)))
-
-
-_DIGITS = re.compile(r"\d+")
-_NAMES = re.compile(r"(?<=[\w,] )[A-Z]\w{2,}|[\u30a1-\u30fa\u30fc]{2,}|(?<=[『「])[^』」]+")
-_WAITS = any_language("summaries.waits")
-
-
-def _is_question(text: str) -> bool:
-    return text.rstrip(" \n。.").endswith(("?", "？", "ですか", "ますか", "ませんか", "でしょうか"))
-
-
-def _says_something(text: str, role: str = "user") -> bool:
-    return bool(text.strip()) and dialogue_act(text, role) not in SMALL_TALK_ACTS
 
 
 logger = logging.getLogger(__name__)

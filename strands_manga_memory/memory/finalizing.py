@@ -15,6 +15,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
+from strands_manga_memory.language.open_questions import is_answer
 from strands_manga_memory.language.preferences import (
     Preference,
     canonical_value,
@@ -27,7 +28,6 @@ from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
     SessionSummary,
-    is_answer,
     summarize_session,
 )
 from strands_manga_memory.language.summary_facts import Fact, FactKind

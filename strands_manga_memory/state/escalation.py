@@ -12,8 +12,9 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
+from strands_manga_memory.language.open_questions import Line
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.language.session_summaries import Line, RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.session_summaries import RuleSessionSummarizer, SessionSummarizer, SessionSummary
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity

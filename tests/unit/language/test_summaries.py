@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import ModelSessionSummarizer, RuleSessionSummarizer, SessionSummary
+from strands_manga_memory.language.open_questions import find_open_questions, is_answer
 from strands_manga_memory.language.session_summaries import (
     SessionSummaryError,
     check_summary,
     classify_sentiment,
     extract_topics,
-    find_open_questions,
-    is_answer,
     summarize_session,
 )
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
@@ -168,6 +167,12 @@ def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]]
 def test_a_reply_about_another_name_or_a_question_in_return_is_no_answer(
     question: str, asked: str, answer: str, expected: bool
 ) -> None:
+    assert is_answer(answer, question, asked) is expected
+
+
+@pytest.mark.parametrize(("question", "asked", "answer", "expected"), rows("answers"))
+def test_answer_gives_the_kind_of_value_that_was_asked(question: str, asked: str, answer: str, expected: bool) -> None:
+    """A price is no answer to a question for a date, and a placed order none to a question for a place."""
     assert is_answer(answer, question, asked) is expected
 
 

@@ -1,0 +1,130 @@
+"""Open questions of a user, and the answers that close them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import chain, islice
+
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
+from strands_manga_memory.language.packs import any_language
+from strands_manga_memory.language.preferences import extract_preferences
+from strands_manga_memory.language.search import REQUEST_WORDS, evidence_terms
+from strands_manga_memory.language.summary_facts import POSTPONED
+from strands_manga_memory.language.text_features import split_sentences
+from strands_manga_memory.messages.texts import head_and_tail, shorten_line
+
+Line = tuple[str, str]
+"""Role (``user`` or ``assistant``) and text of a message."""
+
+MOST_OPEN = 5
+
+
+def says_something(text: str, role: str = "user") -> bool:
+    """Return whether a message has more than small talk."""
+    return bool(text.strip()) and dialogue_act(text, role) not in SMALL_TALK_ACTS
+
+
+def is_question(text: str) -> bool:
+    """Return whether a sentence has the form of a question."""
+    return text.rstrip(" \n。.").endswith(("?", "？", "ですか", "ますか", "ませんか", "でしょうか"))
+
+
+def find_open_questions(lines: Sequence[Line]) -> list[str]:
+    """Return the last 5 open questions and requests of the user, in order.
+
+    A question is open if the assistant gave no answer, or only a reply such as "I will check".
+    """
+    found: dict[str, None] = {}
+    question = ""
+    for at, (role, text) in enumerate(lines):
+        if role != "user" or not says_something(text):
+            continue
+        said = head_and_tail(text)
+        asks, waits = any(map(is_question, split_sentences(said))), _WAITS.search(said) is not None
+        later = (head_and_tail(other) for who, other in islice(lines, at + 1, None) if who == "assistant" and other.strip())
+        first = next(later, "")
+        is_postponed = POSTPONED.search(first) is not None
+        if not (asks or waits or (is_postponed and not extract_preferences([said]))):
+            continue
+        # "I still need an answer to that" is about the question before it, or else about its own message.
+        question = text if asks or not (waits and question) else question
+        # A postponed answer leaves the question open, unless a later answer is about it.
+        is_open = not first or waits or is_postponed
+        if is_open and not any(is_answer(each, question) for each in (chain([first], later) if waits else later)):
+            found[shorten_line(question, 120)] = None
+    return list(found)[-MOST_OPEN:]
+
+
+# Answers.
+
+_DIGITS = re.compile(r"\d+")
+_NAMES = re.compile(r"(?<=[\w,] )[A-Z]\w{2,}|[\u30a1-\u30fa\u30fc]{2,}|(?<=[『「])[^』」]+")
+_HIRAGANA = re.compile(r"[\u3041-\u309f]")
+_WAITS = any_language("summaries.waits")
+_KINDS = ("date", "price", "number", "place", "person")
+_ASKED = {kind: any_language(f"asked.{kind}") for kind in (*_KINDS, "other", "stock")}
+_GIVEN = {kind: any_language(f"given.{kind}") for kind in (*_KINDS, "stock", "yes_or_no")}
+_AROUND = any_language("given.around")
+_SAME_SUBJECT = 0.75
+
+
+def is_answer(answer: str, question: str, asked: str = "") -> bool:
+    """Return whether a message of the assistant certainly answers a question of the user.
+
+    Each value that the question asks for, such as a date or a price, must be in a sentence that has only words of the question
+    otherwise. ``answer`` and ``asked`` together must contain most of the question's terms, and all of its numbers, names and
+    katakana words. A question for a reason or a thing, a reply such as "I will check", and a question in return have no answer.
+
+    Args:
+        answer: Text of the assistant's message.
+        question: Question, which may be older than the previous message.
+        asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
+    """
+    text = f"{asked}\n{answer}"
+    kinds, rest = _asked_kinds(question)
+    terms = _terms(rest)
+    needed = 1.0 if "yes_or_no" in kinds else _SAME_SUBJECT
+    return (
+        bool(kinds)
+        and not POSTPONED.search(answer)
+        and len(terms & _terms(text)) >= needed * len(terms)
+        and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
+        and all(name.lower() in text.lower() for name in _NAMES.findall(question))
+        and all(any(_gives(kind, each, rest) for each in split_sentences(answer)) for kind in kinds)
+    )
+
+
+def _asked_kinds(question: str) -> tuple[list[str], str]:
+    """Return the kinds of values that a text asks for, and its questions without the words that ask for the values.
+
+    The list is empty if the text asks for anything else, such as a reason.
+    """
+    kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
+    for kind in _KINDS:
+        rest, count = _ASKED[kind].subn(" ", rest)
+        kinds += [kind] if count else []
+    if _ASKED["other"].search(rest):
+        return [], rest
+    return kinds or (["stock"] if _ASKED["stock"].search(rest) else ["yes_or_no"]), rest
+
+
+def _gives(kind: str, sentence: str, question: str) -> bool:
+    """Return whether a sentence gives a value of a kind, and is about nothing else than a question."""
+    values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
+    if is_question(sentence) or not values or (kind != "stock" and all(value in question for value in values)):
+        return False
+    for each in (kind,) if kind == "yes_or_no" else (kind, "date", "price"):
+        sentence = _GIVEN[each].sub(" ", sentence)
+    said = frozenset(term for term in _terms(sentence) if not term.isdigit())
+    if kind == "date" and said:
+        # The last word usually names the event, as in "When does my order arrive?".
+        event = max(_terms(_GIVEN["date"].sub(" ", question)), key=question.lower().rfind, default="")
+        return event in said and said <= _terms(question)
+    return said <= _terms(question)
+
+
+def _terms(text: str) -> frozenset[str]:
+    """Return the terms of a text without hiragana, and without words that are common in requests and answers."""
+    plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
+    return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))
