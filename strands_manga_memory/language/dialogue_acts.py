@@ -245,7 +245,8 @@ _REVOCATIONS = tuple(rule.pattern for rule in _RULES if rule.revokes_instruction
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether the message is a standing instruction that no later message has revoked.
 
-    A standing instruction is an order for all later answers. A revoking message ends at most one earlier instruction: the
+    A standing instruction is an order for all later answers. It ends the earlier ones that it contradicts: "give long answers"
+    ends "keep answers short". A revoking message ends at most one earlier instruction: the
     instruction that shares the most words and topics with the message. Of several such instructions, the latest ends. A
     message without a topic, such as "forget the rules", ends the latest instruction. Any other message that shares no word or
     topic with an instruction ends none.
@@ -256,6 +257,8 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
     for at, (_, text) in enumerate(messages):
         if not revokes_instruction(text):
+            for one in range(at if active[at] else 0):
+                active[one] = active[one] and not contradicts_instruction(text, messages[one][1])
             continue
         active[at] = False
         terms = instruction_terms(text)
@@ -277,6 +280,44 @@ def instruction_terms(text: str) -> frozenset[str]:
 
 
 _TOPIC_WORD = re.compile(r"[a-z]+")
+_INSTRUCTION_WORD = re.compile(r"[a-z']+")
+_TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
+_FORBIDDING = EN.words("instructions.negative")
+_COMMON_TERMS = frozenset(search_terms(" ".join(EN.words("instructions.common"))))
+
+
+def contradicts_instruction(text: str, earlier: str) -> bool:
+    """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts "keep answers short".
+
+    Two instructions also contradict each other if they share most of their words and only one of them forbids something.
+    """
+    said, before = _sides(text), _sides(earlier)
+    if any(side != before.get(topic, side) for topic, side in said.items()):
+        return True
+    terms, others = _subject_terms(text), _subject_terms(earlier)
+    shared = len(terms & others)
+    return bool(shared) and 2 * shared > min(len(terms), len(others)) and _forbids(text) != _forbids(earlier)
+
+
+def _sides(text: str) -> dict[str, bool]:
+    """Return the topics with two sides of an instruction, such as politeness, each with True for "+" and False for "-"."""
+    lower = text.lower()
+    words = set(_TOPIC_WORD.findall(lower))
+    found = {
+        topic[:-1]: topic.endswith("+")
+        for topic, *names in _TOPIC_SIDES
+        if any(name in (words if name.isascii() else lower) for name in names)
+    }
+    return {topic: side != _forbids(text) for topic, side in found.items()}
+
+
+def _subject_terms(text: str) -> frozenset[str]:
+    return frozenset(search_terms(text)) - _COMMON_TERMS
+
+
+def _forbids(text: str) -> bool:
+    lower = text.lower().replace("\u2019", "'")
+    return not _FORBIDDING.isdisjoint(_INSTRUCTION_WORD.findall(lower)) or JA.instructions.forbids.search(lower) is not None
 
 
 def revokes_instruction(text: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
+    contradicts_instruction,
     dialogue_act,
     instruction_terms,
     revokes_instruction,
@@ -120,8 +121,8 @@ def _nearest_value(text: str, values: Sequence[str]) -> str:
 def _with_value(slot: str, text: str, said: Preference) -> str:
     if not said.adds and slot not in _MOST_VALUES:
         return said.value
-    rest = remove_values(text, said.value)
-    kept = [said.value, *split_values(rest)] if rest else [said.value]
+    rest = split_values(remove_values(text, said.value))
+    kept = [said.value, *(each for each in rest if slot != STYLE or not contradicts_instruction(said.value, each))]
     return ", ".join(kept[: _MOST_VALUES.get(slot, _MOST_OF_A_SLOT)])
 
 
@@ -209,7 +210,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 if not subject.is_own(said.slot) or (said.slot == "budget" and said.liked and not _NUMBER.search(said.value)):
                     continue
                 place = said.slot, canonical_value(said.value)
-                adds = said.adds or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
+                adds = said.adds or said.slot == STYLE or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]
@@ -280,7 +281,8 @@ def _of_sentence(sentence: str) -> list[Preference]:
         found += said or (each for each in _of_no_slot(part) if found and each.slot == STYLE)
     if EN.preferences.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
-    return found or ([] if any(map(_is_known, parts)) else list(_of_no_slot(sentence)))
+    is_known = any(map(_is_known, parts))
+    return found or [each for each in _of_no_slot(sentence) if each.slot == STYLE or not is_known]
 
 
 def _is_known(clause: str) -> bool:
