@@ -178,7 +178,7 @@ def check_conversations(
             head = None if tier is None else tier.read_head()
             heads += head is not None
             if tier is not None and head is not None and not head.is_empty:
-                damaged += len(tier.unreadable_turns(head.incarnation))
+                damaged += len(tier.logged_keys(head.incarnation)) - len(tier.read_log(head.incarnation))
                 expiry = tier.head_item.get(durable.schema.ttl)
                 if isinstance(expiry, int | float) and head.last_used:
                     spans.append(expiry - head.last_used)

@@ -156,8 +156,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """
     base = hold.local.base
     log = dict(hold.history())
-    damaged = [] if hold.durable is None else hold.durable.unreadable_turns(base.incarnation)
-    numbers = _turn_numbers({**dict.fromkeys(damaged, Turn()), **log})
+    logged = [] if hold.durable is None else hold.durable.logged_keys(base.incarnation)
+    numbers = _turn_numbers({**dict.fromkeys(logged, Turn()), **log})
     last = max(numbers.values(), default=0)
     if not last:
         raise ValueError(f"at_turn {at_turn!r:.80} does not exist: the conversation has no turn; check the ids")
@@ -165,7 +165,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         raise ValueError(f"at_turn must be from 1 to {last}, the number of turns of the conversation, got {at_turn!r:.80}")
     if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for key, turn in log.items() if numbers[key] <= at_turn):
         raise ConflictError(f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one")
-    if any(key not in log and number <= at_turn for key, number in numbers.items()):
+    damaged = [key for key in numbers if key not in log and numbers[key] <= at_turn]
+    if damaged:
         raise CorruptRecordError("a turn up to the wanted one cannot be read", record=str(damaged[0]))
     after = min((key for key, number in numbers.items() if number > at_turn), default=None)
     turns = {key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn}

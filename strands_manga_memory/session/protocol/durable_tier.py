@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
+from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.record import SEEN_TURNS, Record, Slot, Turn, TurnKey, join
 from strands_manga_memory.session.protocol.record_format import (
-    entry_object,
-    entry_of,
     is_text,
     open_object,
     record_object,
@@ -158,7 +157,7 @@ class DurableTier:
             item, data = whole_value(self._table, item)
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
             with trusted(name):  # tombstones are never encrypted, so that they can be read without the keys
-                record = _record_of(open_object(data, name, Codec() if is_tombstone else self._codec))
+                record = record_of(open_object(data, name, Codec() if is_tombstone else self._codec))
         ended = self._ended_below(found.values())
         is_deleted = ended > (0 if record is None else record.incarnation)
         if is_deleted:
@@ -227,7 +226,7 @@ class DurableTier:
             attributes["member"] = record.ids["member"]
         if self._has_hot or (before is not None and before.get(HOT)):
             attributes[HOT] = True
-        data = seal_object(_object_of(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
+        data = seal_object(record_object(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
         when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
         return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 
@@ -273,9 +272,8 @@ class DurableTier:
         scrub = bool(turn.redacted)
         attributes = {"form": turn.form, **({} if self._codec.encrypts else _readable_attributes(turn))}
         data = seal_object(turn_object(key, turn), "/".join(where), self._codec)
-        if is_text(data) and (before is None or "parts" not in before):
-            names = {self._table.schema.partition: where[0], self._table.schema.sort: where[1]}
-            return self._table.put({**names, **attributes, "turn": data.decode()}, when=when, scrub=scrub)
+        if is_text(data):
+            attributes, data = {**attributes, "turn": data.decode()}, b""
         return put_split(self._table, where, data, attributes=attributes, when=when, before=before, scrub=scrub) is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
@@ -311,10 +309,6 @@ class DurableTier:
                 return turns
             last = sort  # parts of large turns count towards the limit
 
-    def unreadable_turns(self, incarnation: int) -> list[TurnKey]:
-        """Return the keys of damaged turns that the log has of an incarnation (run of the conversation)."""
-        return [key for key, item in self._logged(incarnation) if self._turn_in(item) is None]
-
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
         """Return the keys of turns that are in the log, but that the conversation's stored state does not list as logged.
 
@@ -323,25 +317,23 @@ class DurableTier:
         """
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        logged = self._logged(head.incarnation, first=min([*newest, *head.unlogged]) if newest else None, attributes=[])
-        return [key for key, _ in logged if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))]
+        logged = self.logged_keys(head.incarnation, first=min([*newest, *head.unlogged]) if newest else None)
+        return [key for key in logged if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))]
 
-    def _logged(
-        self, incarnation: int, *, first: TurnKey | None = None, attributes: Sequence[str] | None = None
-    ) -> Iterator[tuple[TurnKey, Item]]:
-        """Yield the key and the first table item of each turn that the log has of the conversation's run ``incarnation``.
+    def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
+        """Return the keys of the turns that the log has of an incarnation (run of the conversation), in order.
 
         Args:
             incarnation: Number of the run.
-            first: Key of the first turn to read. None: all turns.
-            attributes: Names of the attributes to read. None: all attributes.
+            first: Key of the first turn. None: all turns.
         """
         prefix = self._prefix(incarnation)
-        begin, end = f"{prefix}{first or ''}", f"{prefix}\U0010ffff"
-        for item in self._table.query(self._session, first=begin, last=end, attributes=attributes):
-            sort = str(item[self._table.schema.sort])
-            if not is_part(sort):
-                yield TurnKey.parse(sort.removeprefix(prefix)), item
+        sorts = self._sort_values(f"{prefix}{first or ''}", f"{prefix}\U0010ffff")
+        return [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
+
+    def _sort_values(self, first: str, last: str) -> list[str]:
+        rows = self._table.query(self._session, first=first, last=last, attributes=[])
+        return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
         """Return a conversation's stored state, completed with turns that the log has and the state does not list.
@@ -381,15 +373,13 @@ class DurableTier:
     def incarnations(self) -> list[int]:
         """Return the sorted numbers of the incarnations (runs of the conversation) with turns in the log."""
         before = f"{self._member}#TURN#"
-        rows = self._table.query(self._session, first=before, last=f"{before}\U0010ffff", attributes=[])
-        found = {str(row[self._table.schema.sort]).removeprefix(before).partition("#")[0] for row in rows}
+        sorts = self._sort_values(before, f"{before}\U0010ffff")
+        found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
         """Delete the logged turns of all incarnations (runs of the conversation) below ``below``."""
-        first, last = f"{self._member}#TURN#", self._prefix(below)
-        rows = self._table.query(self._session, first=first, last=last, attributes=[])
-        keys = [(self._session, str(row[self._table.schema.sort])) for row in rows]
+        keys = [(self._session, sort) for sort in self._sort_values(f"{self._member}#TURN#", self._prefix(below))]
         if keys:
             self._table.batch_write(deletes=keys)
 
@@ -431,46 +421,27 @@ def attempts(tier: str) -> Iterator[int]:
 sleep = time.sleep
 
 
-def _object_of(record: Record) -> dict[str, Any]:
-    value = record_object(record, {key: len(turn.messages) for key, turn in record.turns.items()})
-    if record.states:
-        value["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
-    if record.turns:
-        value["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
-    return value
-
-
-def _record_of(value: Mapping[str, Any]) -> Record:
-    turns = dict(map(turn_of, value.get("turns", ())))
-    held = {key: len(turn.messages) for key, turn in turns.items()}
-    return record_of(value, turns=turns, states=dict(map(entry_of, value.get("states", ()))), held=held)
-
-
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
     """Return table attributes of a turn, by which other services can select turns, such as the names of called tools."""
     with trusted("a turn"):
-        messages = [message for message in map(load, turn.messages) if isinstance(message, dict)]
-    found: dict[str, Any] = {name: turn.about[name] for name in ("intent",) if turn.about.get(name)}
-    uses = [block.get("toolUse") for message in messages for block in _blocks(message)]
-    calls = [str(use.get("name")) for use in uses if isinstance(use, dict)]
+        messages = [message for message in map(load, turn.messages) if is_message(message)]
+    found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
+    calls = [block["toolUse"]["name"] for message in messages for block in message["content"] if "toolUse" in block]
     if calls:
         found["tool_calls"] = calls[:_MOST_CALLS]
-    for metadata in (message.get("metadata") for message in messages):
-        if not isinstance(metadata, dict):
-            continue
-        metrics, usage = metadata.get("metrics"), metadata.get("usage")
-        latency = metrics.get("latencyMs") if isinstance(metrics, dict) else None
-        cached = usage.get("cacheReadInputTokens") if isinstance(usage, dict) else None
+    for message in messages:
+        metadata = _dict_or_empty(message.get("metadata"))
+        latency = _dict_or_empty(metadata.get("metrics")).get("latencyMs")
+        cached = _dict_or_empty(metadata.get("usage")).get("cacheReadInputTokens")
         if isinstance(latency, int | float):
             found["latency_ms"] = found.get("latency_ms", 0) + latency
         if cached is not None:
-            found["cache_hit"] = bool(found.get("cache_hit")) or bool(cached)
+            found["cache_hit"] = bool(found.get("cache_hit") or cached)
     return found
 
 
-def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content")
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+def _dict_or_empty(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 # Large values
@@ -493,7 +464,7 @@ def put_split(
     Args:
         table: The table.
         key: Key of the first item.
-        data: The value.
+        data: The value; empty if ``attributes`` contain it.
         attributes: Further attributes of the first item.
         when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
@@ -514,7 +485,7 @@ def put_split(
         expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
         for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
             table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
-    is_put = table.put({**item, "data": chunks[0]}, when=when, scrub=scrub)
+    is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
     if not is_put:
         # The driver may have repeated a put that had already succeeded.
         is_there = "tag" in item and (table.get(*key) or {}).get("tag") == item["tag"]
@@ -543,7 +514,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
         OvertakenError: The value was deleted meanwhile, or is replaced again and again.
     """
     key = _key_of(table, item)
-    name, before = "/".join(key), None
+    name = "/".join(key)
     for _ in range(_MOST_READS):
         keys = part_keys(table, item)
         found = table.batch_get(keys) if keys else {}
@@ -551,11 +522,11 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
         whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
         if len(whole) == len(chunks):
             return item, b"".join(whole)
-        if before is not None and before.get("tag") == item.get("tag"):
-            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
-        before, present = item, table.get(*key)
+        present = table.get(*key)
         if present is None:
             break
+        if present.get("tag") == item.get("tag"):
+            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
         item = present
     raise OvertakenError(f"record={name!r} changed while it was read")
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
-from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
     dumped_part,
     entry_object,
@@ -81,10 +81,8 @@ class _Stored:
         expect: Epoch and version in the store, which the next compare-and-set expects; None if the hash is missing.
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The state of the conversation; None if there is none.
-        parts: Field number and content of each part that a restore reads. The key is a turn's key, a state value's name, or
-            the edited message itself. The content of an edited message is None.
-        archive: Field number and message count of each turn that a restore does not read.
-        unreadable: Field number and message count of each turn that cannot be read.
+        numbers: Field number of each part. The key is a turn's key, a state value's name, or the edited message itself.
+        unread: Message count of each stored turn that the record lacks: it has left the history, or cannot be read.
         small: Python ``hash()`` of the content of each field without a number, such as ``view``, keyed by field name.
         expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
@@ -92,56 +90,21 @@ class _Stored:
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record | None = None
-    parts: dict[_Part, tuple[int, Any]] = field(default_factory=dict)
-    archive: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
-    unreadable: dict[TurnKey, tuple[int, int]] = field(default_factory=dict)
+    numbers: dict[_Part, int] = field(default_factory=dict)
+    unread: dict[TurnKey, int] = field(default_factory=dict)
     small: dict[str, int] = field(default_factory=dict)
     expires_in: float | None = None
 
     @property
-    def turns(self) -> dict[TurnKey, tuple[int, Turn]]:
-        """Number of the hash field (such as 12 for ``m12``) and content of each turn that the restore of an agent reads."""
-        return {part: found for part, found in self.parts.items() if isinstance(part, TurnKey)}
-
-    @property
-    def lengths(self) -> dict[TurnKey, int]:
-        """Number of messages of each turn that the restore of an agent reads, also of turns that cannot be read."""
-        lengths = {key: length for key, (_, length) in self.unreadable.items()}
-        return lengths | {key: len(turn.messages) for key, (_, turn) in self.turns.items()}
-
-    @property
-    def bodies(self) -> dict[bytes, int]:
-        """Numbers of the hash fields of messages that the conversation manager edited or wrote, keyed by serialized message.
-
-        For example, the field ``x12`` has the number 12.
-        """
-        return {part: number for part, (number, _) in self.parts.items() if isinstance(part, bytes)}
-
-    @property
-    def numbers(self) -> dict[_Part, int]:
-        """Number of the hash field of each turn, state value and edited message, such as 12 for ``m12`` or ``x12``."""
-        return {part: number for part, (number, _) in (self.archive | self.unreadable | self.parts).items()}
+    def archive(self) -> dict[TurnKey, list[int]]:
+        """Field number and message count of each turn that the restore of an agent does not read."""
+        shown = set() if self.record is None else self.record.shown_keys
+        return {key: [self.numbers[key], length] for key, length in sorted(self.unread.items()) if key not in shown}
 
     @property
     def names(self) -> set[str]:
         """Names of all fields of the conversation's hash in the hot tier, except ``window``."""
-        return self.small.keys() | {_field_name(part, number) for part, number in self.numbers.items()}
-
-    @property
-    def listed(self) -> bytes:
-        """Value of the hash field ``window``, the list of the fields that the restore of an agent reads.
-
-        For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
-        """
-        runs: list[list[int]] = []
-        for number in sorted(number for number, _ in {**self.unreadable, **self.turns}.values()):
-            if runs and runs[-1][1] + 1 == number:
-                runs[-1][1] = number
-            else:
-                runs.append([number, number])
-        listed = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
-        others = sorted(number for part, (number, _) in self.parts.items() if not isinstance(part, TurnKey))
-        return ",".join([*listed, *(f"x{number}" for number in others)]).encode()
+        return self.small.keys() - {WINDOW_FIELD} | {_field_name(part, number) for part, number in self.numbers.items()}
 
 
 class HotTier:
@@ -287,14 +250,15 @@ class HotTier:
         stored = self._stored
         if stored is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        numbers = {f"m{number}": key for key, (number, _) in stored.archive.items() if keys is None or key in keys}
-        found = self._store.read(self._name, list(numbers)) if numbers else {}
+        names = {f"m{number}": key for key, (number, _) in stored.archive.items() if keys is None or key in keys}
+        found = self._store.read(self._name, list(names)) if names else {}
+        held = {} if stored.record is None else stored.record.turns
         # A turn that is not in the window any more keeps its field until the next write lists it in the archive.
-        turns = {key: turn for key, (_, turn) in stored.turns.items() if keys is None or key in keys}
+        turns = {key: turn for key, turn in held.items() if keys is None or key in keys}
         for name, data in found.items():
             turn = self._opened_turn(name, data)
             if turn is not None:
-                turns[numbers[name]] = turn[1]
+                turns[names[name]] = turn[1]
         return turns
 
     def with_redacted_archive(self, draft: Record) -> Record:
@@ -318,80 +282,92 @@ class HotTier:
         Returns:
             The content of the hash after the write, the fields that change, and the names of the fields to remove.
         """
-        after = _Stored(record=record)
         if record.is_empty:
-            after.small[ENDED_FIELD] = 0
-            return after, {ENDED_FIELD: seal_object(record_object(record, {}), self._place(ENDED_FIELD), Codec())}, []
-        shown, evicted = record.shown_keys, {key: (at, len(turn.messages)) for key, (at, turn) in before.turns.items()}
-        # The history, or the log in this hash, still needs damaged turns of which no copy was read.
-        after.unreadable = {
-            key: found
-            for key, found in before.unreadable.items()
-            if key not in record.turns and (self._keeps_log or key in shown)
+            ended = seal_object(record_object(record), self._place(ENDED_FIELD), Codec())
+            return _Stored(record=record, small={ENDED_FIELD: 0}), {ENDED_FIELD: ended}, []
+        old, shown = before.record or Record(), record.shown_keys
+        lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
+        # The history, or the log in this hash, still needs turns that have left the record, or cannot be read.
+        unread = {
+            key: length for key, length in lengths.items() if key not in record.turns and (self._keeps_log or key in shown)
         }
-        if self._keeps_log:
-            after.archive = {key: found for key, found in (before.archive | evicted).items() if key not in record.turns}
-        contents: dict[Any, Any] = {**dict(sorted(record.turns.items())), **record.states}
-        contents |= {slot.body: None for slot in record.window if slot.body is not None}
-        numbers = _numbered(contents, before.numbers)
-        after.parts = {part: (numbers[part], content) for part, content in contents.items()}
-        fields = {}
-        for part, found in after.parts.items():
-            if before.parts.get(part) != found:
-                name = _field_name(part, found[0])
-                fields[name] = self._seal_part(name, part, found[1])
-        head = record_object(record, after.lengths, after.bodies)
-        objects = {name: {part: head.pop(part)} for part, name in _FIELD_OF.items() if part in head} | {_HEAD_FIELD: head}
-        if after.archive:
-            objects["archive"] = {"archive": {str(key): list(found) for key, found in sorted(after.archive.items())}}
-        after.small = {name: hash(json_of(value)) for name, value in objects.items()}
-        fields |= {name: self._seal(name, objects[name]) for name, at in after.small.items() if at != before.small.get(name)}
-        if _HEAD_FIELD not in before.small or after.listed != before.listed:
-            fields[WINDOW_FIELD] = after.listed
+        bodies = [slot.body for slot in record.window if slot.body is not None]
+        numbers = _numbered([*sorted(record.turns), *record.states, *bodies, *unread], before.numbers)
+        after = _Stored(record=record, numbers=numbers, unread=unread)
+        archive = after.archive
+        values: dict[str, Mapping[str, Any]] = {}
+        for key, turn in record.turns.items():
+            if old.turns.get(key) != turn:
+                values[f"m{numbers[key]}"] = {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)}
+        for name, entry in record.states.items():
+            if old.states.get(name) != entry:
+                values[f"x{numbers[name]}"] = entry_object(name, entry)
+        values |= {f"x{numbers[body]}": {"body": json_part(body)} for body in bodies if body not in before.numbers}
+        head = record_object(record, numbers, {key: length for key, length in unread.items() if key not in archive})
+        small = {name: {part: head.pop(part)} for part, name in _FIELD_OF.items() if part in head} | {_HEAD_FIELD: head}
+        if archive:
+            small["archive"] = {"archive": {str(key): found for key, found in archive.items()}}
+        after.small = {name: hash(json_of(value)) for name, value in small.items()}
+        values |= {name: value for name, value in small.items() if after.small[name] != before.small.get(name)}
+        fields = {name: self._seal(name, value) for name, value in values.items()}
+        listed = _listed({part: number for part, number in numbers.items() if part not in archive})
+        after.small[WINDOW_FIELD] = hash(listed)
+        if after.small[WINDOW_FIELD] != before.small.get(WINDOW_FIELD):
+            fields[WINDOW_FIELD] = listed
         return after, fields, sorted(before.names - after.names)
 
     def _decode(self, found: HotRecord) -> _Stored:
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the claim.
         epoch = found.epoch + (found.state == CLOSING)
-        stored = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in)
-        fields = found.fields
+        stored, fields = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in), found.fields
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
             value = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
-                return replace(stored, record=record_of(value, turns={}, states={}, held={}), small={ENDED_FIELD: 0})
-        objects = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
-        if _HEAD_FIELD not in objects:
+                return replace(stored, record=record_of(value), small={ENDED_FIELD: 0})
+        if _HEAD_FIELD not in fields:
             raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
-        for name in sorted(name for name in fields if name[0] in "mx" and name[1:].isdecimal()):
-            self._decode_part(name, fields[name], stored)
-        value = {name: part for one in objects.values() for name, part in one.items()}
+        small = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
+        turns: dict[TurnKey, Turn] = {}
+        states: dict[str, Entry] = {}
+        bodies: dict[int, bytes] = {}
+        for name, data in fields.items():
+            if name in small or not name[1:].isdecimal():
+                continue
+            part: _Part
+            number = int(name[1:])
+            if name[0] == "m":
+                part = self._decode_turn(name, data, turns, stored.unread)
+            else:
+                value = self._opened(name, data)
+                with trusted(self._name):
+                    if "body" in value:
+                        part = bodies[number] = dumped_part(value["body"])
+                    else:
+                        name, entry = entry_of(value)
+                        states[name], part = entry, name
+            stored.numbers[part] = number
+        stored.small = {name: hash(json_of(value)) for name, value in small.items()}
+        stored.small[WINDOW_FIELD] = hash(_listed(stored.numbers))
+        value = {name: part for one in small.values() for name, part in one.items()}
         with trusted(self._name):
-            stored.archive = {
-                TurnKey.parse(key): (int(number), int(length)) for key, (number, length) in value.get("archive", {}).items()
-            }
-            stored.record = record_of(
-                value,
-                turns={key: turn for key, (_, turn) in sorted(stored.turns.items())},
-                states={name: entry for name, (_, entry) in stored.parts.items() if isinstance(name, str)},
-                held=stored.lengths,
-                bodies={number: data for data, number in stored.bodies.items()},
-            )
-        stored.small = {name: hash(json_of(one)) for name, one in objects.items()}
+            turns, unreadable = dict(sorted(turns.items())), dict(stored.unread)
+            stored.record = record_of(value, turns=turns, states=states, bodies=bodies, unreadable=unreadable)
+            for text, (at, length) in value.get("archive", {}).items():
+                key = TurnKey.parse(text)
+                stored.numbers[key], stored.unread[key] = int(at), int(length)
         return stored
 
-    def _decode_part(self, name: str, data: bytes, stored: _Stored) -> None:
-        """Decode a turn, state value or edited message from its field of a conversation's hash, and add it to ``stored``."""
-        number = int(name[1:])
-        if name[0] == "x":
-            with trusted(self._name):
-                value = self._opened(name, data)
-                part, entry = (dumped_part(value["body"]), None) if "body" in value else entry_of(value)
-                stored.parts[part] = number, entry
-        elif (read := self._opened_turn(name, data)) is not None:
-            stored.parts[read[0]] = number, read[1]
-        else:
-            key, length = self._front_of(name, data)
-            stored.unreadable[key] = number, length
+    def _decode_turn(self, name: str, data: bytes, turns: dict[TurnKey, Turn], unread: dict[TurnKey, int]) -> TurnKey:
+        """Decode a turn from its field of a conversation's hash, add it to ``turns``, and return its key.
+
+        If the turn cannot be read, its number of messages is added to ``unread``.
+        """
+        read = self._opened_turn(name, data)
+        if read is None:
+            key, unread[key] = self._front_of(name, data)
+            return key
+        turns[read[0]] = read[1]
+        return read[0]
 
     def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
         try:
@@ -416,17 +392,11 @@ class HotTier:
             raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
         return TurnKey.parse(front[1].decode()), int(front[2])
 
-    def _seal_part(self, name: str, part: _Part, content: Any) -> bytes:
-        if isinstance(part, bytes):
-            return self._seal(name, {"body": json_part(part)})
-        if not isinstance(part, TurnKey):
-            return self._seal(name, entry_object(part, content))
-        length = len(content.messages)
-        data = self._seal(name, {"turn": str(part), "length": length, **turn_object(part, content)})
-        return data if is_text(data) else f"{part}/{length} ".encode() + data
-
     def _seal(self, name: str, value: Mapping[str, Any]) -> bytes:
-        return seal_object(value, self._place(name), self._codec)
+        data = seal_object(value, self._place(name), self._codec)
+        if "length" not in value or is_text(data):
+            return data
+        return f"{value['turn']}/{value['length']} ".encode() + data
 
     def _opened(self, name: str, data: bytes) -> dict[str, Any]:
         return open_object(data, self._place(name), self._codec)
@@ -460,4 +430,27 @@ def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part,
     """
     used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
     free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
-    return {part: known[part] if part in known else next(free[_kind_of(part)]) for part in parts}
+    numbers: dict[_Part, int] = {}
+    for part in parts:
+        if part not in numbers:
+            numbers[part] = known[part] if part in known else next(free[_kind_of(part)])
+    return numbers
+
+
+def _listed(numbers: Mapping[_Part, int]) -> bytes:
+    """Return the value of the hash field ``window``, the list of the fields that the restore of an agent reads.
+
+    For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
+
+    Args:
+        numbers: Field number of each turn, state value and edited message to list.
+    """
+    runs: list[list[int]] = []
+    for number in sorted(number for part, number in numbers.items() if _kind_of(part) == "m"):
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    listed = ["-".join(map(str, run)) for run in runs]
+    others = sorted(number for part, number in numbers.items() if _kind_of(part) == "x")
+    return ",".join([*listed, *(f"x{number}" for number in others)]).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import orjson
@@ -184,81 +185,85 @@ def version_of(value: Sequence[Any]) -> Version:
 # Records
 
 
-def record_object(record: Record, held: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> dict[str, Any]:
-    """Convert a conversation's record (its state) to a JSON object. The fields ``states`` and ``turns`` are left out.
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "incarnation": int,
+    "carries_from": int,
+    "last_rewind": int,
+    "last_used": float,
+    "created": float,
+    "turn_count": int,
+    "message_count": int,
+}
+"""Type of each number of a record, keyed by field name."""
+
+_NO_LENGTHS: Mapping[TurnKey, int] = {}
+
+
+def record_object(
+    record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Mapping[TurnKey, int] = _NO_LENGTHS
+) -> dict[str, Any]:
+    """Convert a conversation's record (its state) to a JSON object.
+
+    The field ``seen`` leaves out turns that are stored together with the record, if their number of messages is the same.
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored together with the record. If ``seen`` has the same number for a
-            turn, the stored form of ``seen`` leaves out that turn.
-        bodies: Reference number of each edited message, keyed by serialized message, if these messages are stored elsewhere.
-            None: the object contains the edited messages.
+        bodies: Reference number of each edited message, keyed by serialized message, if these messages, the turns and the state
+            values are stored elsewhere. None: the object contains them.
+        unreadable: Number of messages of each stored turn that cannot be read, and is therefore missing in the record.
     """
+    held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
     # A turn that is stored with the record was seen by the record's author, also beyond the last turns that ``seen`` counts.
     lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
-    value: dict[str, Any] = {
-        "version": list(record.version),
-        "incarnation": record.incarnation,
-        "carries_from": record.carries_from,
-        "last_rewind": record.last_rewind,
-        "last_used": record.last_used,
-        "created": record.created,
-        "turn_count": record.turn_count,
-        "message_count": record.message_count,
+    parts = {
+        "ids": dict(record.ids),
+        "unlogged": {str(key): length for key, length in sorted(record.unlogged.items())},
+        "redactions": redaction_object(record.redactions),
+        "window": window_list(record.window, lengths, bodies),
+        "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
+        "removed": lengths_text(record.removed),
+        "notes": record.notes,
     }
-    if record.ids:
-        value["ids"] = dict(record.ids)
-    if record.unlogged:
-        value["unlogged"] = {str(key): length for key, length in sorted(record.unlogged.items())}
-    if record.redactions:
-        value["redactions"] = redaction_object(record.redactions)
-    if record.window:
-        value["window"] = window_list(record.window, lengths, bodies)
-    if others := {key: length for key, length in lengths.items() if held.get(key) != length}:
-        value["seen"] = lengths_text(others)
-    if record.removed:
-        value["removed"] = lengths_text(record.removed)
-    if record.notes is not None:
-        value["notes"] = record.notes
-    return value
+    if bodies is None:
+        parts["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
+        parts["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
+    value = {"version": list(record.version), **{name: getattr(record, name) for name in _NUMBERS}}
+    return value | {name: part for name, part in parts.items() if part or (name == "notes" and part is not None)}
 
 
 def record_of(
     value: Mapping[str, Any],
     *,
-    turns: Mapping[TurnKey, Turn],
-    states: Mapping[str, Entry],
-    held: Mapping[TurnKey, int],
+    turns: Mapping[TurnKey, Turn] | None = None,
+    states: Mapping[str, Entry] | None = None,
     bodies: Mapping[int, bytes] | None = None,
+    unreadable: Mapping[TurnKey, int] = _NO_LENGTHS,
 ) -> Record:
     """Parse a conversation's record (its state) from a JSON object. This is the inverse of ``record_object``.
 
     Args:
         value: The JSON object.
-        turns: The record's turns, which are stored elsewhere.
-        states: The record's state values, which are stored elsewhere.
-        held: Number of messages of each turn that is stored together with the record. It completes the list ``seen``.
+        turns: The record's turns, if they are stored elsewhere. None: the object contains them.
+        states: The record's state values, if they are stored elsewhere. None: the object contains them.
         bodies: Edited messages that are stored elsewhere, keyed by reference number. None: the object contains them.
+        unreadable: Number of messages of each stored turn that cannot be read. It completes the list ``seen``.
     """
+    turns = dict(map(turn_of, value.get("turns", ()))) if turns is None else turns
+    held = {**unreadable, **{key: len(turn.messages) for key, turn in turns.items()}}
     lengths = {**held, **lengths_of(value.get("seen", ""))}
+    numbers: dict[str, Any] = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
         version=version_of(value["version"]),
-        incarnation=int(value["incarnation"]),
-        carries_from=int(value["carries_from"]),
-        last_rewind=int(value["last_rewind"]),
         window=window_of(value.get("window", ()), lengths, bodies),
         notes=value.get("notes"),
         seen={key: length for key, length in lengths.items() if length},
         removed=lengths_of(value.get("removed", "")),
-        states=states,
+        states=dict(map(entry_of, value.get("states", ()))) if states is None else states,
         redactions=redactions_of(value.get("redactions", {})),
         turns=turns,
         unlogged={TurnKey.parse(key): int(length) for key, length in value.get("unlogged", {}).items()},
-        last_used=float(value["last_used"]),
-        created=float(value["created"]),
-        turn_count=int(value["turn_count"]),
-        message_count=int(value["message_count"]),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
+        **numbers,
     )
 
 
@@ -289,7 +294,7 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 # Windows
 
 
-def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: Mapping[bytes, int] | None = None) -> list[Any]:
+def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: Mapping[Any, int] | None = None) -> list[Any]:
     """Convert an agent's history to a JSON list.
 
     The list has four kinds of entries:
@@ -307,30 +312,26 @@ def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: 
         bodies: Reference number of each edited or written message, keyed by serialized message, if these messages are stored
             elsewhere. The list then contains the numbers. None: the list contains the messages.
     """
-    entries: list[Any] = []
     numbers = {key: number for number, key in enumerate(sorted(lengths), 1)}
-    at = 0
-    while at < len(window):
-        slot = window[at]
-        if slot.key is None or slot.body is not None:
-            of = {} if slot.key is None else {"of": [numbers[slot.key], slot.number]}
-            body = json_part(slot.body) if bodies is None else bodies[slot.body]
-            entries.append({**of, "note" if slot.key is None else "body": body})
-            at += 1
+    entries: list[Any] = []
+    for key, group in groupby(window, lambda slot: slot.key):
+        slots = list(group)
+        if key is not None and slots == [Slot(key, index) for index in range(lengths[key])]:
+            _add_whole(entries, numbers[key])
             continue
-        end = at + 1
-        while end < len(window) and window[end] == Slot(slot.key, slot.number + end - at):
-            end += 1
-        number, last = numbers[slot.key], slot.number + end - at - 1
-        if slot.number == 0 and last + 1 == lengths.get(slot.key):
-            _add_whole(entries, number)
-        else:
-            entries.append([number, slot.number, last])
-        at = end
+        for _, index, body in slots:
+            part = None if body is None else json_part(body) if bodies is None else bodies[body]
+            if key is None:
+                entries.append({"note": part})
+            elif part is None:
+                entries.append([numbers[key], index, index])
+            else:
+                entries.append({"of": [numbers[key], index], "body": part})
     return entries
 
 
 def _add_whole(entries: list[Any], number: int) -> None:
+    """Add a whole turn to the JSON list of a history, to the last entry if that ends with the previous turn."""
     if entries and isinstance(entries[-1], str):
         first, _, last = entries[-1].partition("-")
         if int(last or first) + 1 == number:
@@ -352,29 +353,25 @@ def window_of(
     Raises:
         ValueError: The history has too many messages.
     """
-    keys = dict(enumerate(sorted(lengths), 1))
+    keys: dict[int | None, TurnKey | None] = {None: None, **dict(enumerate(sorted(lengths), 1))}
     window: list[Slot] = []
     for entry in entries:
         if isinstance(entry, str):
             first, _, last = entry.partition("-")
             for number in _numbers(int(first), int(last or first)):
-                if number in keys:
-                    window += [Slot(keys[number], index) for index in _numbers(0, lengths[keys[number]] - 1)]
+                if (key := keys.get(number)) is not None:
+                    window += [Slot(key, index) for index in _numbers(0, lengths[key] - 1)]
         elif isinstance(entry, list):
             number, first_index, last_index = entry
             window += [Slot(keys[number], index) for index in _numbers(first_index, last_index)] if number in keys else []
-        elif "note" in entry:
-            window.append(Slot(None, 0, _body_of(entry["note"], bodies)))
-        elif entry["of"][0] in keys:
-            number, index = entry["of"]
-            window.append(Slot(keys[number], int(index), _body_of(entry["body"], bodies)))
+        else:
+            of, index = entry.get("of", (None, 0))
+            part = entry["note" if of is None else "body"]
+            if of in keys:
+                window.append(Slot(keys[of], int(index), dumped_part(part) if bodies is None else bodies[part]))
         if len(window) > MOST_MESSAGES:
             raise ValueError(f"the window has over {MOST_MESSAGES} messages")
     return tuple(window)
-
-
-def _body_of(value: Any, bodies: Mapping[int, bytes] | None) -> bytes:
-    return dumped_part(value) if bodies is None else bodies[value]
 
 
 def _numbers(first: int, last: int) -> range:
