@@ -5,10 +5,86 @@ Every check except ``filled`` returns the valid argument.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import UnionType
+from typing import Any, ParamSpec, Protocol, TypeVar, Union, get_args, get_origin
 
 _T = TypeVar("_T")
+P = ParamSpec("P")
+
+_COLLECTIONS = (Collection, Iterable, Sequence)
+_WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}
+
+
+def checked(call: Callable[P, _T]) -> Callable[P, _T]:
+    """Decorate a function or constructor, so that calls with unknown arguments or arguments of a wrong type fail.
+
+    The types are those of the annotations. An argument is not checked if its annotation has a name that is imported only for
+    type checkers. The decorated function checks the values of ``Literal`` types and the ranges of numbers.
+
+    Raises:
+        TypeError: An argument is unknown, missing or given twice. The message suggests the closest name.
+        ValueError: An argument has a wrong type. The message names the argument, its type and the value.
+    """
+    parameters = inspect.signature(call).parameters
+    takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+    @functools.cache
+    def kind_of(name: str) -> Any:
+        with suppress(NameError):
+            return eval(parameters[name].annotation, call.__globals__)  # noqa: S307 - the text is ours
+        return Any
+
+    @functools.wraps(call)
+    def run(*args: P.args, **kwargs: P.kwargs) -> _T:
+        for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
+            if name not in parameters:
+                if not takes_others:
+                    raise TypeError(unknown_setting(name, parameters))
+            elif name != "self" and not _fits(value, kind_of(name)):
+                allowed = " or ".join(_WORDS.get(part, part) for part in parameters[name].annotation.split(" | "))
+                raise ValueError(f"{name} must be {allowed}, got {value!r:.80}")
+        return call(*args, **kwargs)
+
+    return run
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Return whether a value has the type of an annotation. Items of mappings, lists and tuples are checked, too.
+
+    A value fits a protocol if it has one of the protocol's methods, so that tests may pass objects without the others.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if isinstance(value, bool) or kind is float:
+        return isinstance(value, bool) == (kind is bool) and isinstance(value, int | float)
+    kind = Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
+    if Protocol in getattr(kind, "__bases__", ()):
+        methods = [name for name in vars(kind) if name == "__call__" or not name.startswith("_")]
+        return not isinstance(value, str | list | dict) and any(hasattr(value, name) for name in methods)
+    if not isinstance(kind, type):
+        return True
+    if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
+        return False
+    if isinstance(value, Mapping) and parts:
+        return all(_fits(each, part) for item in value.items() for each, part in zip(item, parts, strict=True))
+    return kind not in _COLLECTIONS or not isinstance(value, list | tuple) or all(_fits(each, parts[0]) for each in value)
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """Return the error text for an unknown setting. The text suggests the closest known name, or lists all known names."""
+    known = [each for each in known if each != "self"]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
+    return f"Unknown setting {name!r:.80}. {hint}"
 
 
 def positive(name: str, value: object) -> int:
@@ -59,7 +135,7 @@ def not_negative(name: str, value: float) -> float:
     Raises:
         ValueError: ``value`` is below 0.
     """
-    if value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
     return value
 

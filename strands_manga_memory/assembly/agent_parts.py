@@ -14,8 +14,8 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import of_kind, with_method
-from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError, unknown_setting
+from strands_manga_memory.arguments import of_kind, unknown_setting, with_method
+from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
@@ -120,6 +120,7 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
     A caller's argument that is not None replaces the package's argument of the same name. The plugins of both are kept. A
     caller's ``context_manager`` also removes the package's ``conversation_manager``.
     """
+    of_kind("plugins", theirs.get("plugins") or [], list, "a list of plugins")
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
     given = {name: value for name, value in theirs.items() if value is not None or name not in ours}
     arguments = {**ours, **given, "plugins": plugins}

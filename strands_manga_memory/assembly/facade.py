@@ -14,7 +14,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.arguments import checked, function, of_kind, with_method
 from strands_manga_memory.assembly import agent_parts
 from strands_manga_memory.assembly.agent_parts import (
     STORE_OPTIONS,
@@ -83,6 +83,7 @@ class MangaMemory:
         StoreUnavailableError: The durable tier does not answer.
     """
 
+    @checked
     def __init__(
         self,
         hot: str | HotStore | None = None,
@@ -99,10 +100,8 @@ class MangaMemory:
         **settings: Unpack[SessionSettings],
     ) -> None:
         check_options(settings, similar=STORE_OPTIONS)
-        ours = self.settings = of_kind("defaults", defaults or MangaMemorySettings(), MangaMemorySettings)
-        creates = (
-            ours.create_tables if create_tables is None else of_kind("create_tables", create_tables, bool, "True or False")
-        )
+        ours = self.settings = defaults or MangaMemorySettings()
+        creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
         self._memory_codec: Codec | None = settings.get("codec")  # without one, memories can be read with plain boto3
         self._codec = self._memory_codec or Codec()
@@ -115,7 +114,7 @@ class MangaMemory:
         Tiers.of(self.hot, self.durable, **own)  # raises an error for a setting that no session accepts
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
-        self._pii = of_kind("pii", pii or ours.pii_policy(self._memory_codec), memory.PiiPolicy)
+        self._pii = pii or ours.pii_policy(self._memory_codec)
         self._profile = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
         switch(on=ours.telemetry)
         self._stores: dict[str, Any] = stores
@@ -127,8 +126,9 @@ class MangaMemory:
         self._session_settings: dict[str, Any] = {**own, **self._tiers}
         self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
         if sink is not None:
-            sends = {"sink": with_method("sink", sink, "send(signal)"), "codec": self._memory_codec, "clock": self._clock}
-            self._memory_options["outbox"] = memory.PreferenceOutbox(self._memory_table(), **sends)
+            self._memory_options["outbox"] = memory.PreferenceOutbox(
+                self._memory_table(), sink=sink, codec=self._memory_codec, clock=self._clock
+            )
         self._user_table: Any = False if memories is False else self._stores["memories"]
         for table in (self.durable, self.memories) if creates else ():
             if table is not None:
@@ -169,6 +169,7 @@ class MangaMemory:
         """
         return Agent(model=model, **self.agent_kwargs(**options))
 
+    @checked
     def agent_kwargs(
         self,
         *,
@@ -240,7 +241,6 @@ class MangaMemory:
             ValueError: An id or a setting is not allowed.
         """
         settings, own = split_options(options)
-        of_kind("session", session, bool, "True or False")
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
@@ -327,8 +327,7 @@ class MangaMemory:
         )
 
     def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
-        # Without a shared hot tier, changes of other processes are read from a local table at each model call.
-        # A table over the network is too slow for that.
+        # Without a shared hot tier, each model call reads changes of other processes from the table, if it is a local file.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
         owner, options = store.owner, {**self._memory_options, "log": store.preference_log}
         return memory.ProfileCache(
@@ -462,6 +461,7 @@ class MangaMemory:
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
+    @checked
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
@@ -472,12 +472,12 @@ class MangaMemory:
             ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
-        of_kind("scope", scope, ConversationScope)
         for manager in members_of(self._managers):
             if manager.scope is not None and manager.scope.storage_session_id == scope.storage_session_id:
                 manager.close()
         return self.finalizer(model).run(scope)
 
+    @checked
     def disconnected(self, scope: ConversationScope) -> bool:
         """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
 
@@ -487,7 +487,7 @@ class MangaMemory:
         Raises:
             ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
         """
-        return self.finalizer().disconnected(of_kind("scope", scope, ConversationScope))
+        return self.finalizer().disconnected(scope)
 
     def forget_user(
         self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None

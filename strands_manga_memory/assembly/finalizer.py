@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from strands.models import Model
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import checked, seconds
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.language.session_summaries import SessionSummarizer, resolve_summarizer
 from strands_manga_memory.memory.finalizing import MemoryKeeper
@@ -60,6 +60,7 @@ class SessionFinalizer:
         ValueError: There is neither a hot nor a durable tier, or ``timeout`` is not above 0.
     """
 
+    @checked
     def __init__(
         self,
         *,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
+from strands_manga_memory.arguments import unknown_setting
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action
 from strands_manga_memory.memory import RETENTION, MemoryType, PiiPolicy, Retention
 from strands_manga_memory.memory.records import DAY
@@ -73,14 +74,6 @@ class SettingsError(ValueError):
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems))
         self.problems = problems
-
-
-def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting. The text suggests the closest known name, or lists all known names."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
-    return f"Unknown setting {name!r:.80}. {hint}"
 
 
 class MangaMemorySettings(BaseModel):
@@ -157,6 +150,13 @@ class MangaMemorySettings(BaseModel):
     breaker_users: int = _number(2, "users", "Users who must get errors of a tool before its breaker opens", ge=1, most=1000)
     breaker_timeout: float = _number(2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600)
     telemetry: bool = _switch("Whether OpenTelemetry and `stats()` receive data", default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_boolean(cls, value: Any, info: Any) -> Any:
+        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
+            raise ValueError("True and False are no numbers and no texts")
+        return value
 
     @field_validator("hot_url", "durable_url", "users_url")
     @classmethod

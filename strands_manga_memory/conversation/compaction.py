@@ -14,7 +14,7 @@ from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import checked, whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
 from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
@@ -339,6 +339,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
             another agent.
     """
 
+    @checked
     def __init__(
         self,
         stages: Sequence[Stage] | None = None,

@@ -24,7 +24,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, positive, with_method
+from strands_manga_memory.arguments import checked, positive
 from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
 from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
@@ -139,6 +139,7 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
             already serves another agent.
     """
 
+    @checked
     def __init__(
         self,
         max_tokens: int | None = 4_096,
@@ -162,12 +163,8 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
         if trim_to is not None and trim_to > high and not self.follows_window:
             raise ValueError(f"trim_to must be at most max_tokens ({high}), got {trim_to!r:.80}")
         trim_every = None if trim_every is None else positive("trim_every", trim_every)
-        self.scorer = with_method("scorer", scorer if scorer is not None else RuleScorer(), "score(message, act, context)")
-        self.counter = with_method("counter", counter if counter is not None else default_counter(), "count(message)")
-        if on_evict is not None:
-            function("on_evict", on_evict, "a function of a list of messages")
-        if recent_log is not None:
-            function("recent_log", recent_log, "a function of a number of messages")
+        self.scorer = scorer if scorer is not None else RuleScorer()
+        self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall
         self.persist_layout = True
         limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))

@@ -16,7 +16,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, of_kind, positive, with_method
+from strands_manga_memory.arguments import checked, positive
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
     MessageArchive,
@@ -116,6 +116,7 @@ class HistoryRecall(Plugin):
 
     name = "strands-manga-memory:history-recall"
 
+    @checked
     def __init__(
         self,
         max_tokens: int | None = _MOST_TOKENS,
@@ -127,17 +128,13 @@ class HistoryRecall(Plugin):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        if retriever is not None:
-            with_method("retriever", retriever, "search(question, limit)")
-        if history is not None:
-            function("history", history, "a function that returns messages")
         self.counter = counter if counter is not None else default_counter()
         self.archive = MessageArchive(retriever, source=history)
         self._follows_window = max_tokens is None
         tokens = _MOST_TOKENS if max_tokens is None else positive("max_tokens", max_tokens)
         self._quotes = QuoteFormatter(tokens, self.counter)
         self._clock = clock
-        if not of_kind("offer_tool", offer_tool, bool, "True or False"):
+        if not offer_tool:
             self._tools = []
         self._agent: weakref.ref[Agent] | None = None
         self._turn, self._text = "", ""

@@ -12,6 +12,7 @@ from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder
 from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.conversation.importance import same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
@@ -32,6 +33,7 @@ _AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2
 _BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
 
 
+@checked
 def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | PluginStrategy:
     """Wrap a conversation manager or a plugin as a Strands context strategy.
 

@@ -16,7 +16,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import function, of_kind, with_method
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
@@ -121,6 +121,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             another agent.
     """
 
+    @checked
     def __init__(
         self,
         trigger: SummaryTrigger | None = None,
@@ -137,19 +138,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
         trigger, sizes, schedule = trigger or SummaryTrigger(), sizes or SummarySizes(), schedule or SummarySchedule()
-        for name, policy, kind in (
-            ("trigger", trigger, SummaryTrigger),
-            ("sizes", sizes, SummarySizes),
-            ("schedule", schedule, SummarySchedule),
-        ):
-            of_kind(name, policy, kind)
-        if slots is not None:
-            with_method("slots", slots, "extract(messages)")
-        if log is not None:
-            function("log", log)
         if trimmer is None:
             trimmer = ImportanceWeightedConversationManager(min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS))
-        of_kind("trimmer", trimmer, ImportanceWeightedConversationManager, "an ImportanceWeightedConversationManager")
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
         self.schedule = schedule

@@ -14,6 +14,7 @@ from strands.tools.mcp import MCPAgentTool
 from strands.tools.registry import ToolRegistry
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
 from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
@@ -204,6 +205,7 @@ async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> Too
     yield ToolResultEvent(result)
 
 
+@checked
 def guard_tool(
     tool: Any,
     policy: BreakerPolicy | None = None,

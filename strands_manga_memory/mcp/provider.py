@@ -16,7 +16,7 @@ from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.exceptions import MCPClientInitializationError, ToolProviderException
 from strands.types.tools import AgentTool
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.answers import ResultCache, redact_secrets
@@ -65,6 +65,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         ValueError: ``client`` is not an ``MCPClient``, or a setting is invalid.
     """
 
+    @checked
     def __init__(
         self,
         client: MCPClient,
@@ -78,9 +79,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        of_kind("client", client, MCPClient, "an MCPClient of strands.tools.mcp (guard_tool takes other tools)")
-        for name, override in (overrides or {}).items():
-            of_kind(f"overrides[{name!r:.80}]", override, BreakerPolicy)
         for name, others in (fallbacks or {}).items():
             for other in _listed(others):
                 if not isinstance(other, AgentTool | str):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.pii import DEFAULT_RULES, Action, PiiRule, replace_personal_data
 from strands_manga_memory.memory.records import MemoryRecord
@@ -30,6 +31,7 @@ class PiiPolicy:
         ValueError: An action is unknown, belongs to no rule, or is ``encrypt`` although there is no cipher.
     """
 
+    @checked
     def __init__(
         self,
         rules: tuple[PiiRule, ...] = DEFAULT_RULES,

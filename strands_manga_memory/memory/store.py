@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 
-from strands_manga_memory.arguments import filled, of_kind, positive, seconds, whole
+from strands_manga_memory.arguments import checked, filled, of_kind, positive, seconds, whole
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
 from strands_manga_memory.language.preferences import slot_for_key
@@ -92,6 +92,7 @@ class UserMemoryStore(MemoryStore):
         ValueError: An argument is out of range, or the table has another schema.
     """
 
+    @checked
     def __init__(
         self,
         table: Table,
@@ -123,7 +124,7 @@ class UserMemoryStore(MemoryStore):
         self.name = name
         self.description = description
         self.max_search_results = max_search_results
-        self.writable = of_kind("writable", writable, bool, "True or False")
+        self.writable = writable
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
         cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)

@@ -20,7 +20,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.types.content import ContentBlock
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import checked, seconds
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
@@ -235,6 +235,7 @@ class PromptCacheMonitor(Plugin):
 
     name = "strands-manga-memory:prompt-cache"
 
+    @checked
     def __init__(
         self,
         *,

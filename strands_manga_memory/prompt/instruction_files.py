@@ -18,6 +18,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 from strands.tools.decorator import DecoratedFunctionTool
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.messages.injection import escape_line, escape_own_tags, with_system_text
 
@@ -50,6 +51,7 @@ class InstructionFiles:
         read_only: Names of tools that write no files.
     """
 
+    @checked
     def __init__(
         self,
         folders: Sequence[str | Path] | None = None,

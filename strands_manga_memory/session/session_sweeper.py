@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
@@ -194,6 +195,7 @@ class SessionSweeper:
         ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.
     """
 
+    @checked
     def __init__(
         self,
         *,

@@ -26,6 +26,7 @@ from strands.session import SessionManager
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.messages.message_parts import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
@@ -81,6 +82,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         ValueError: An argument is out of range, or there is neither a hot nor a durable tier.
     """
 
+    @checked
     def __init__(
         self,
         session_id: str | ConversationScope,

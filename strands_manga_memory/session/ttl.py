@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import not_negative, seconds
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.table import Table
@@ -80,7 +80,7 @@ class TtlPolicy:
             raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r:.80}")
         seconds("seconds", 1.0 if self.seconds is None else self.seconds)
         seconds("session", self.session)
-        if not self.grace >= 3600:
+        if not_negative("grace", self.grace) < 3600:
             raise ValueError(f"grace must be at least 3600 seconds, got {self.grace!r:.80}")
 
     def ttl(self, turn_count: int) -> float:

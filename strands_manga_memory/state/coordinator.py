@@ -13,7 +13,7 @@ from strands.hooks import AgentInitializedEvent, HookOrder
 from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
-from strands_manga_memory.arguments import of_kind, positive, with_method
+from strands_manga_memory.arguments import checked, positive
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
@@ -131,6 +131,7 @@ class StateCoordinator(Plugin):
 
     name = "strands-manga-memory:state"
 
+    @checked
     def __init__(
         self,
         *,
@@ -154,9 +155,6 @@ class StateCoordinator(Plugin):
     ) -> None:
         super().__init__()
         positive("expires_after_turns", expires_after_turns)
-        with_method("intents", intents or {}, "items()", "a mapping from intents to lists of DialogueSlot(...)")
-        of_kind("limits", limits or StateLimits(), StateLimits)
-        of_kind("environment", environment or Environment(), Environment, "an Environment")
         for name, amount in (
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
@@ -170,12 +168,7 @@ class StateCoordinator(Plugin):
         unknown = sorted(set(offered) - set(TOOL_NAMES))
         if unknown:
             raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
-        self._intents = {
-            intent: tuple(
-                of_kind(f"intents[{intent!r:.80}]", slot, DialogueSlot, "a list of DialogueSlot(...)") for slot in slots
-            )
-            for intent, slots in (intents or {}).items()
-        }
+        self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
         kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
         store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock, limits or StateLimits())
         self.task = TaskState(store, float(time_budget_ms))

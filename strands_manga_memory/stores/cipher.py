@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, tenant_of
 
@@ -123,6 +124,7 @@ class AesGcmCipher:
         ImportError: ``cryptography`` is not installed.
     """
 
+    @checked
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
         for name, key in keys.items():
             _check_key(name, key, sizes=(16, 24, 32))

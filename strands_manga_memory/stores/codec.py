@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import orjson
 from pydantic import ValidationError
 
-from strands_manga_memory.arguments import of_kind
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, MangaMemoryError
 from strands_manga_memory.messages import text_of
 
@@ -80,10 +80,11 @@ class Codec:
             False: they are rejected, because anyone with write access could have stored them.
     """
 
+    @checked
     def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
-        self._allow_plain = of_kind("allow_plain", allow_plain, bool, "True or False")
+        self._allow_plain = allow_plain
 
     def __repr__(self) -> str:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from strands_manga_memory.arguments import not_negative
+from strands_manga_memory.arguments import checked, not_negative, with_method
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.stores.dynamodb_requests import (
@@ -75,6 +75,7 @@ class DynamoDBTable:
         ValueError: ``deadline`` or ``create_deadline`` is negative.
     """
 
+    @checked
     def __init__(
         self,
         client: DynamoDBClient,
@@ -91,6 +92,7 @@ class DynamoDBTable:
         self._name = name or schema.name
         self._create_deadline = not_negative("create_deadline", create_deadline)
         not_negative("deadline", deadline)
+        with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
         self._requests = DynamoDBRequests(client, self._name, deadline=deadline, clock=clock, sleep=sleep, rand=rand)
         self._clock = clock
         self._sleep = sleep

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from strands_manga_memory.arguments import not_negative
+from strands_manga_memory.arguments import checked, not_negative
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.lifecycle import renew_in_child
 
@@ -283,6 +283,7 @@ class InMemoryHotStore:
 
     survives_process = False
 
+    @checked
     def __init__(self, *, clock: Callable[[], float] = time.time, grace: float = 3600.0) -> None:
         self._clock = clock
         self._grace = not_negative("grace", grace)

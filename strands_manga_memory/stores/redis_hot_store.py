@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from inspect import iscoroutinefunction
 from math import ceil
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -41,7 +40,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from strands_manga_memory.arguments import not_negative
+from strands_manga_memory.arguments import checked, not_negative
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite, WriteStatus
@@ -120,6 +119,7 @@ class RedisHotStore:
 
     survives_process = True
 
+    @checked
     def __init__(
         self,
         client: redis.Redis | RedisCluster,
@@ -131,10 +131,6 @@ class RedisHotStore:
         sleep: Callable[[float], object] = time.sleep,
         rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
-        if iscoroutinefunction(client.execute_command):
-            raise ValueError(
-                f"client must be synchronous, got {type(client).__module__}.{type(client).__name__}; pass redis.Redis"
-            )
         if client.get_connection_kwargs().get("decode_responses"):
             raise ValueError("client must return bytes, got decode_responses=True; pass decode_responses=False")
         if not prefix or set(prefix) & set("{}"):

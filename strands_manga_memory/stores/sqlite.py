@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import checked, seconds
 from strands_manga_memory.exceptions import (
     NO_TABLE,
     CorruptRecordError,
@@ -74,6 +74,7 @@ class SQLiteTable(SQLTable):
         ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
     """
 
+    @checked
     def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")

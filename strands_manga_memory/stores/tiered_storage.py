@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import seconds
+from strands_manga_memory.arguments import checked, seconds, with_method
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec
@@ -82,6 +82,7 @@ class TieredStorage(Storage):
         ValueError: An id is invalid, or ``hot_ttl`` is not above 0.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -100,7 +101,7 @@ class TieredStorage(Storage):
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
         self._hot_ttl = seconds("hot_ttl", hot_ttl)
-        self._search = search_strategy
+        self._search = search_strategy and with_method("search_strategy", search_strategy, "search(storage, query)")
         self._clock = clock
         self._prefix = ""
         self._hot_health = TierHealth(tier="hot")

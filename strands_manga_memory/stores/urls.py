@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from strands_manga_memory.arguments import with_method
+from strands_manga_memory.arguments import checked, with_method
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import SESSIONS, USER_MEMORY, Table, TableSchema
@@ -32,6 +32,7 @@ NO_USERS = "none"
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
+@checked
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     """Return the table that a URL names. The table is opened at its first use. A missing table is not created.
 
@@ -79,6 +80,7 @@ def users_table_url(users: str | None, durable: str) -> str | None:
     return f"dynamodb://?{parts.query}" if parts.scheme == "dynamodb" else durable
 
 
+@checked
 def open_hot_store(url: str) -> HotStore:
     """Return the hot store that a URL names.
 

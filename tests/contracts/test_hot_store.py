@@ -882,7 +882,7 @@ def test_redis_refuses_a_client_that_decodes(valkey_server: servers.Valkey) -> N
 
 def test_redis_refuses_an_asynchronous_client() -> None:
     client: Any = redis.asyncio.Redis()
-    with pytest.raises(ValueError, match=r"client must be synchronous, got redis.asyncio.client.Redis; pass redis.Redis"):
+    with pytest.raises(ValueError, match=r"client must be redis.Redis or RedisCluster, got <redis.asyncio.client.Redis"):
         RedisHotStore(client)
 
 

@@ -67,12 +67,12 @@ def chat(exchanges: int, size: int = 40) -> list[Any]:
     ("settings", "says"),
     [
         ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"max_tokens": 4_096.0}, "max_tokens must be a positive whole number, got 4096.0"),
-        ({"max_tokens": True}, "max_tokens must be a positive whole number, got True"),
+        ({"max_tokens": 4_096.0}, "max_tokens must be a whole number or None, got 4096.0"),
+        ({"max_tokens": True}, "max_tokens must be a whole number or None, got True"),
         ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
-        ({"scorer": len}, r"scorer must have a method score\(message, act, context\), got <built-in function len>"),
-        ({"counter": 3}, r"counter must have a method count\(message\), got 3"),
-        ({"on_evict": "log"}, "on_evict must be a function of a list of messages, got 'log'"),
+        ({"scorer": len}, "scorer must be ImportanceScorer or None, got <built-in function len>"),
+        ({"counter": 3}, "counter must be TokenCounter or None, got 3"),
+        ({"on_evict": "log"}, r"on_evict must be Callable\[\[list\[Message\]\], None\] or None, got 'log'"),
         ({"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
     ],
 )

@@ -1,0 +1,138 @@
+"""Every public constructor and function refuses arguments of a wrong type, and names the argument and the value."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import redis
+from strands.tools.mcp import MCPClient
+
+import strands_manga_memory as package
+from strands_manga_memory import SESSIONS, USER_MEMORY, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, StateCoordinator
+
+PUBLIC = [
+    name
+    for name in package.__all__
+    if callable(getattr(package, name))
+    and not getattr(getattr(package, name), "_is_protocol", False)
+    and not (inspect.isclass(getattr(package, name)) and issubclass(getattr(package, name), Exception))
+]
+ANY_VALUE = {"guard_tool.tool", "Environment.cart", "Environment.promotions", "Environment.cart_total"}
+"""Arguments that also take values of other types: tools of every kind, and values of services, which are shown as text."""
+
+
+class Wrong:
+    """Value that no argument takes."""
+
+    def __repr__(self) -> str:
+        return "Wrong()"
+
+
+def required(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Return valid values of the arguments that a call must have, keyed by name."""
+    hot, durable = InMemoryHotStore(), SQLiteTable(tmp_path / "s.sqlite3", SESSIONS)
+    users = SQLiteTable(tmp_path / "u.sqlite3", USER_MEMORY)
+    tiers = {"hot": hot, "durable": durable}
+    credentials = {"region_name": "us-east-1", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    return {
+        "AesGcmCipher": {"keys": {"a": b"0" * 32}, "current": "a"},
+        "ConversationScope": {"user_id": "u", "session_id": "s"},
+        "DialogueSlot": {"name": "volume"},
+        "DynamoDBTable": {"client": boto3.client("dynamodb", **credentials)},
+        "GuardedMCPTools": {"client": MCPClient(lambda: Wrong())},  # type: ignore[arg-type, return-value]
+        "MangaMemory": tiers,
+        "RedisHotStore": {"client": redis.Redis(port=1)},
+        "SQLiteTable": {"path": tmp_path / "x.sqlite3"},
+        "SessionFinalizer": {**tiers, "memories": users},
+        "SessionSweeper": tiers,
+        "StateCoordinator": {"hot": hot, "scope": package.ConversationScope("u", "s")},
+        "TieredSessionManager": {"session_id": "s", **tiers},
+        "TieredStorage": {"user_id": "u", **tiers},
+        "UserMemoryStore": {"table": users, "user_id": "u"},
+        "guard_tool": {"tool": Wrong()},
+    }
+
+
+def wrong_values(annotation: str) -> Iterator[Any]:
+    """Yield values that an annotation does not allow."""
+    yield Wrong()
+    if not re.search(r"\b(?:int|float)\b", annotation):
+        yield 5
+    if not re.search(r"\bstr\b", annotation):
+        yield "text"
+    if not re.search(r"\bbool\b", annotation):
+        yield True
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_wrong_type_is_refused_with_name_and_value(name: str, tmp_path: Path) -> None:
+    call = getattr(package, name)
+    given = required(tmp_path).get(name, {})
+    parameters = {
+        each: parameter
+        for each, parameter in inspect.signature(call).parameters.items()
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) and f"{name}.{each}" not in ANY_VALUE
+    }
+    accepted = []
+    for argument, parameter in parameters.items():
+        for value in wrong_values(str(parameter.annotation)):
+            try:
+                call(**{**given, argument: value})
+            except ValueError as error:
+                text = str(error)
+                assert argument in text, (argument, value, text)
+                assert f"{value!r}" in text or f"'{value}'" in text, (argument, value, text)
+            else:
+                accepted.append((argument, value))
+    assert not accepted
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in ("BreakerPolicy", "ConversationScope", "TtlPolicy")])
+def test_unknown_argument_is_refused_with_the_closest_name(name: str, tmp_path: Path) -> None:
+    call = getattr(package, name)
+    known = max(inspect.signature(call).parameters, key=len)
+    given = {**required(tmp_path).get(name, {}), f"{known}x": 1}
+    if name in ("DialogueSlot", "Environment"):
+        pytest.skip("fields of later releases are kept")
+    with pytest.raises((TypeError, ValueError), match=rf"Unknown setting '{known}x'\. Did you mean '{known}'\?"):
+        call(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_tokens": True}, "max_tokens must be a whole number or None, got True"),
+        ({"max_tokens": "4096"}, "max_tokens must be a whole number or None, got '4096'"),
+        ({"plugins": "x"}, "plugins must be a list of plugins, got 'x'"),
+        ({"agent_id": 5}, "agent_id must be a text or None, got 5"),
+    ],
+)
+def test_wrong_argument_of_an_agent_is_refused(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with (
+        MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory,
+        pytest.raises(ValueError, match=f"^{re.escape(message)}"),
+    ):
+        memory.agent(**{"user_id": "u", "session_id": "s", **given})
+
+
+def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
+    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
+        wrong: Any = 3
+        with pytest.raises(ValueError, match="model must be Model or SessionSummarizer or None, got 3"):
+            memory.finalize(package.ConversationScope("u", "s"), model=wrong)
+
+
+def test_items_of_collections_are_checked() -> None:
+    wrong: Any = {"buy": ["volume"]}
+    with pytest.raises(ValueError, match=r"intents must be .*, got {'buy': "):
+        StateCoordinator(intents=wrong)
+    with pytest.raises(ValueError, match=r"rules must be .*, got 'card'"):
+        package.PiiPolicy(rules="card")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cipher must be Cipher or None, got 'key'"):
+        Codec(cipher="key")  # type: ignore[arg-type]
