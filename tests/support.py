@@ -14,6 +14,9 @@ from strands.storage import LocalFileStorage
 from strands_manga_memory import ConversationScope, MangaMemory, TieredSessionManager
 from strands_manga_memory.cli import main
 from strands_manga_memory.conversation import EstimateCounter
+from strands_manga_memory.memory import Owner, PreferenceOutbox, PreferenceSignal
+from strands_manga_memory.memory.preference_log import PreferenceLog
+from strands_manga_memory.memory.statements import PreferenceChange, Statement
 from strands_manga_memory.stores import HotRecord, HotStore
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.testing import ScriptedModel
@@ -26,6 +29,12 @@ PLACEHOLDER = "[…]"
 DAY = 86_400.0
 
 estimate_tokens = EstimateCounter().text
+
+
+def store_signal(outbox: PreferenceOutbox, owner: Owner, statement: Statement) -> None:
+    """Store the signal of a statement as a process that ends before it sends the signal."""
+    log = PreferenceLog(outbox.log_of(owner).partition)
+    log.apply(PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(owner, statement)]))
 
 
 def run(arguments: Sequence[str]) -> int:

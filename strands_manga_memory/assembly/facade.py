@@ -329,10 +329,9 @@ class MangaMemory:
     def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
         # Without a shared hot tier, each model call reads changes of other processes from the table, if it is a local file.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
-        owner, options = store.owner, {**self._memory_options, "log": store.preference_log}
-        return memory.ProfileCache(
-            self._stores["hot"], user_id=owner.user_id, tenant=owner.tenant, reads_revision=reads, **options
-        )
+        ids = {"user_id": store.owner.user_id, "tenant": store.owner.tenant}
+        options: Any = {**ids, "pii": self._pii, "codec": self._memory_codec, "log": store.preference_log}
+        return memory.ProfileCache(self._stores["hot"], reads_revision=reads, **options)
 
     def _memory_table(self) -> Table:
         if self.memories is None:
@@ -574,7 +573,7 @@ class MangaMemory:
         self._prefetched.clear()
         hot = self._stores["hot"] if self.hot.survives_process else None
         gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock())
-        are_stored = self.memories is None or close_memories(self.hot, self.memories, self._memory_options.get("outbox"))
+        are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()
         flush()

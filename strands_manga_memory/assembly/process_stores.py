@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # some of these modules load the language packs, which takes 
     from strands_manga_memory.conversation.summaries import SummaryStats
     from strands_manga_memory.mcp import GuardedMCPTools
     from strands_manga_memory.mcp.guard import ToolStatus
-    from strands_manga_memory.memory import PreferenceOutbox
     from strands_manga_memory.state import StateStats
 
 _DRAIN_SECONDS = 5.0
@@ -55,20 +54,19 @@ def open_stores(
     return stores, names
 
 
-def close_memories(hot: HotStore, memories: Table, outbox: PreferenceOutbox | None) -> bool:
+def close_memories(hot: HotStore, memories: Table) -> bool:
     """Write pending changes of user memories to the stores, for up to 5 seconds per store, and close the memory table.
 
     Args:
         hot: Hot store.
         memories: Memory table.
-        outbox: Outbox, which keeps preferences in the memory table until they are sent to another service. None without such a
-            service.
 
     Returns:
-        Whether the memory table has all changes. With an ``outbox``, changes outside the outbox may be missing.
+        Whether the memory table has all preferences. Another service may not have accepted them yet.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
-    is_stored = shared_writer(None, memories).drain(_DRAIN_SECONDS) or (outbox is not None and not outbox.has_unstored)
+    writer = shared_writer(None, memories)
+    is_stored = writer.drain(_DRAIN_SECONDS) or not writer.has_repeated
     memories.close()
     return is_stored
 

@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from strands_manga_memory.memory.memory_search import extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
-    from strands_manga_memory.memory.preference_outbox import (
+    from strands_manga_memory.memory.profile_service import (
         CallablePreferenceSink,
         KinesisPreferenceSink,
         PreferenceOutbox,
-        PreferenceSignal,
         PreferenceSink,
+        Profile,
+        ProfileReader,
+        ProfileSource,
         TablePreferenceSink,
+        TableProfileSource,
     )
-    from strands_manga_memory.memory.profiles import Profile, ProfileReader, ProfileSource, TableProfileSource
     from strands_manga_memory.memory.records import RETENTION, AgentContext, MemoryRecord, MemoryType, Owner, Retention
+    from strands_manga_memory.memory.statements import PreferenceSignal
     from strands_manga_memory.memory.store import UserMemoryStore
 
 _NAMES = {
@@ -33,12 +36,13 @@ _NAMES = {
     "memory_search": "extract_user_query",
     "pii_policy": "PiiPolicy",
     "plugin": "Learn UserContext",
-    "preference_outbox": (
-        "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSignal PreferenceSink TablePreferenceSink"
-    ),
     "hot_profile": "ProfileCache",
-    "profiles": "Profile ProfileReader ProfileSource TableProfileSource",
+    "profile_service": (
+        "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSink Profile ProfileReader ProfileSource "
+        "TablePreferenceSink TableProfileSource"
+    ),
     "records": "RETENTION AgentContext MemoryRecord MemoryType Owner Retention",
+    "statements": "PreferenceSignal",
     "store": "UserMemoryStore",
 }
 """Public names of each module. A module is imported at the first use of one of its names, so that imports stay fast."""

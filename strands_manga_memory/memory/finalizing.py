@@ -37,16 +37,7 @@ from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, P
 from strands_manga_memory.memory.memory_search import OlderMemories
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preference_log import (
-    PreferenceChange,
-    PreferenceLog,
-    Statement,
-    StoredRemovals,
-    erased_at,
-    forgotten_id,
-    note_id,
-    valid,
-)
+from strands_manga_memory.memory.preference_log import PreferenceLog, StoredRemovals, erased_at, forgotten_id, note_id
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
@@ -61,6 +52,7 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     summary_id,
 )
+from strands_manga_memory.memory.statements import PreferenceChange, Statement, valid
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance

@@ -21,20 +21,18 @@ from strands_manga_memory.exceptions import KeyMissingError, PersonalDataError, 
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preference_log import (
+from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at
+from strands_manga_memory.memory.records import AgentContext, Owner, item_of, record_of
+from strands_manga_memory.memory.statements import (
     PreferenceChange,
-    PreferenceLog,
     Removal,
     SlotState,
     Statement,
-    erased_at,
     fold,
     latest_removals,
     recent,
     valid,
 )
-from strands_manga_memory.memory.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.records import AgentContext, Owner, item_of, record_of
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
@@ -331,11 +329,10 @@ class ProfileCache:
         hot: Hot tier of the cache.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
-        outbox: Outbox that sends stated preferences to another service. None means that ``log`` stores the preferences.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
-        log: Log of the user's preferences in the memory table. With None and no outbox, only the hot tier stores preferences.
+        log: Log of the user's preferences in the memory table. With None, only the hot tier stores preferences.
         reads_revision: Whether each refresh also looks for changes in the memory table, and reads a new context after a
             change. This is needed if processes with another hot tier change the table. Default False.
 
@@ -354,7 +351,6 @@ class ProfileCache:
         *,
         user_id: str,
         tenant: str | None = None,
-        outbox: PreferenceOutbox | None = None,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -363,7 +359,6 @@ class ProfileCache:
     ) -> None:
         self._owner = Owner(user_id, tenant)
         self._profile = HotProfile(hot, self._owner, codec=codec)
-        self._outbox = outbox
         self._pii = pii or PiiPolicy()
         self._log = log
         self._reads_revision = reads_revision and log is not None
@@ -415,10 +410,10 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier, and then in the outbox.
+        """Store the preferences of a message in this cache and the hot tier, and then in the memory table, in the background.
 
-        Without an outbox, the preferences are stored in the memory table instead, in the background. A preference is left out
-        if the policy for personal data refuses the text, or if the message is from before an erasure of the user's data.
+        A preference is left out if the policy for personal data refuses the text, or if the message is from before an erasure
+        of the user's data.
 
         Args:
             preferences: The preferences.
@@ -440,11 +435,8 @@ class ProfileCache:
         with self._lock:
             self._unsaved += kept
         self._save()
-        if self._outbox is not None:
-            stated = [each.preference for each in kept]
-            self._outbox.emit(self._owner, stated, message_id=message_id, session_id=session_id, at=at)
-        elif self._log is not None:
-            self._log.apply_later(PreferenceChange(statements=kept))
+        if self._log is not None:
+            self._log.apply_later(PreferenceChange(statements=kept, signals=self._log.signals_of(kept)))
 
     def remove(self, removal: Removal) -> None:
         """Discard a deleted preference, or the preferences of a retracted message, from this cache.

@@ -18,7 +18,7 @@ from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, OlderMemories, Snapshot
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
-from strands_manga_memory.memory.profiles import ProfileReader
+from strands_manga_memory.memory.profile_service import ProfileReader
 from strands_manga_memory.memory.records import (
     DAY,
     DERIVED,

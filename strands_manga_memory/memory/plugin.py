@@ -36,8 +36,8 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import ProfileCache
 from strands_manga_memory.memory.memory_reader import fitting
 from strands_manga_memory.memory.memory_search import user_query
-from strands_manga_memory.memory.preference_log import Removal, SlotState, message_digest
 from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MOST_TOKENS, MemoryRecord
+from strands_manga_memory.memory.statements import Removal, SlotState, message_digest
 from strands_manga_memory.memory.store import UserMemoryStore
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import (

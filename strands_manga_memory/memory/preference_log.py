@@ -1,34 +1,18 @@
-"""Log of the preferences that a user stated, in the memory table. The records of current preferences are derived from it.
-
-A statement is a preference from a message. A removal deletes a preference or retracts a message: it makes earlier statements
-void, so that they no longer count. A slot is the subject of a preference, such as ``genre``.
-"""
+"""Log of the preferences that a user stated, in the memory table. The records of current preferences are derived from it."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from strands_manga_memory.exceptions import StoreError, logged_errors
-from strands_manga_memory.language.preferences import (
-    DISLIKES,
-    LIKES,
-    Preference,
-    apply_preference,
-    canonical_value,
-    slot_for_key,
-    split_values,
-)
+from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
 from strands_manga_memory.memory.records import (
     CHANGES,
@@ -39,7 +23,7 @@ from strands_manga_memory.memory.records import (
     RETRACTED,
     MemoryRecord,
     MemoryType,
-    content_key,
+    Owner,
     opened_body,
     place_of,
     record_of,
@@ -47,249 +31,28 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     type_range,
 )
+from strands_manga_memory.memory.statements import (
+    MOST_OF_A_SLOT,
+    LoggedChanges,
+    PreferenceChange,
+    PreferenceSignal,
+    Removal,
+    SlotState,
+    Statement,
+    fold,
+    latest_removals,
+    message_digest,
+)
 from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
-MOST_RECENT = 30
-"""Number of the latest statements that the hot tier stores."""
-MOST_SLOTS = 100
-"""Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
-_MOST_OF_A_SLOT = 8
-_MOST_REMOVALS = 200
-
-_TIME = attrgetter("at")
-_STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
-_REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """Preference that a user stated in a message, or that the application set by ``UserMemoryStore.prefer``.
-
-    Attributes:
-        at: Time of the message or of the call, in seconds since 1970.
-        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set the value.
-        session_id: Session of the message, or None.
-        is_set: Whether the application set the value. Such a value replaces all earlier values of the subject.
-    """
-
-    preference: Preference
-    at: float
-    message_id: str | None = None
-    session_id: str | None = None
-    is_set: bool = False
-
-    @property
-    def slot(self) -> str:
-        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference without a subject."""
-        if self.preference.liked is False:
-            return DISLIKES
-        return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
-
-    @property
-    def row(self) -> list[Any]:
-        """Stored form of the statement: a list of its values, without their names."""
-        return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
-
-    @classmethod
-    def of(cls, row: Any) -> Statement:
-        """Create a statement from its stored form, ``row``. Damaged data raises ValueError."""
-        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(row)
-        return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
-
-    def repeats(self, other: Statement) -> bool:
-        """Return whether two statements state the same preference in the same message, in any spelling of the value."""
-        if not self.message_id or self.message_id != other.message_id:
-            return False
-        mine, theirs = self.preference, other.preference
-        is_alike = (mine.slot, mine.liked) == (theirs.slot, theirs.liked)
-        return is_alike and canonical_value(mine.value) == canonical_value(theirs.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Deletion of a preference or retraction of a message. Earlier statements (stated preferences) that it matches become void.
-
-    Attributes:
-        at: Time of the removal, in seconds since 1970.
-        slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. Earlier statements of any subject with one of these values become void.
-        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
-    """
-
-    at: float
-    slot: str = ""
-    values: tuple[str, ...] = ()
-    message: str = ""
-
-    @property
-    def row(self) -> list[Any]:
-        """Stored form of the removal: a list of its values, with digests in place of the removed texts."""
-        return [self.at, self.slot, list(self.values), self.message]
-
-    @classmethod
-    def of(cls, row: Any) -> Removal:
-        """Create a removal from its stored form, ``row``. Damaged data raises ValueError."""
-        return cls(*_REMOVAL.validate_python(row))
-
-    @classmethod
-    def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty and ``value`` is the whole text."""
-        values = split_values(value) if slot else [value]
-        return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
-
-    def voids(self, statement: Statement) -> bool:
-        """Return whether this removal makes a statement void, as an earlier statement of the same message, subject or value."""
-        if statement.at > self.at:
-            return False
-        if self.message:
-            return statement.message_id is not None and message_digest(statement.message_id) == self.message
-        if statement.preference.liked is None:
-            return False  # a statement that only ends a preference stays
-        if self.slot and statement.slot == self.slot:
-            return True
-        if (self.slot == DISLIKES) != (statement.preference.liked is False):
-            return False
-        values = split_values(statement.preference.value) if statement.preference.slot else [statement.preference.value]
-        return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
-
-
-def message_digest(message_id: str) -> str:
-    """Return a digest of a message id, always of the same length."""
-    return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class SlotState:
-    """Current value of a subject such as ``genre``, with the last statement that changed or repeated the value."""
-
-    value: str
-    by: Statement
-
-
-def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Apply statements by time, and return the current value of each subject. The subject stated last comes last."""
-    slots: dict[str, SlotState] = {}
-    for each in sorted(statements, key=attrgetter("at", "is_set")):
-        preference = each.preference
-        known = {slot: state.value for slot, state in slots.items()}
-        if each.is_set:
-            changed = _set(known, preference)
-        elif not preference.slot:
-            changed = {each.slot: preference.value}
-        else:
-            changed = apply_preference(known, preference)
-            if preference.liked and preference.slot in known and preference.slot not in changed:
-                changed[preference.slot] = known[preference.slot]
-        for slot, value in changed.items():
-            slots.pop(slot, None)
-            if value:
-                slots[slot] = SlotState(value, each)
-    return slots
-
-
-def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
-    parts = [preference]
-    if preference.slot == DISLIKES:
-        parts = [Preference(LIKES, value, liked=False) for value in split_values(preference.value)]
-    changed: dict[str, str] = {}
-    for each in parts:
-        changed |= apply_preference({**known, **changed}, each)
-    return {**changed, preference.slot: preference.value}
-
-
-def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
-    return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
-
-
-def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
-    return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
-
-
-def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge statements by time, without repetitions. Keep the latest 100 subjects, with the latest 8 statements of each."""
-    rows = list(known)
-    for each in new:
-        earlier = next((row for row in rows if each == row or each.repeats(row)), None)
-        if earlier is None:
-            rows.append(each)
-        elif each.at < earlier.at:
-            rows[rows.index(earlier)] = each
-    rows.sort(key=_TIME)
-    of_slot: dict[str, list[Statement]] = {}
-    for each in rows:
-        of_slot.setdefault(each.slot, []).append(each)
-    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
-    kept = {id(each) for slot in latest for each in of_slot[slot][-_MOST_OF_A_SLOT:]}
-    return tuple(each for each in rows if id(each) in kept)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreferenceChange:
-    """Change of a user's preferences.
-
-    Attributes:
-        statements: New statements of messages.
-        removals: Deleted preferences, or retracted messages.
-        record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored only in the record, so
-            ``removals`` do not delete it.
-    """
-
-    statements: Sequence[Statement] = ()
-    removals: Sequence[Removal] = ()
-    record: MemoryRecord | None = None
-    dropped: str | None = None
-
-
-@dataclass(frozen=True)
-class LoggedChanges:
-    """Content of a user's preference log. Statements and removals take effect in the order of their times.
-
-    Attributes:
-        statements: Preferences stated in messages, in the order of their times.
-        removals: Deleted preferences.
-        revision: Token that changes whenever live agents must read the preferences again.
-        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
-        retractions: Retractions of the messages whose statements are to be stored. Other retractions are not read.
-    """
-
-    statements: tuple[Statement, ...] = ()
-    removals: tuple[Removal, ...] = ()
-    revision: str = ""
-    erased_at: float = -math.inf
-    retractions: tuple[Removal, ...] = ()
-
-    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
-        return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
-
-    def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the preference log after a change of preferences, or None if the change has no effect."""
-        removals = [each for each in change.removals if each.at > self.erased_at]
-        statements = merged(valid(self.statements, removals), self.admit(change.statements))
-        is_changed = statements != self.statements
-        if not (is_changed or removals or change.record or change.dropped):
-            return None
-        deleted = [each for each in removals if not each.message]
-        is_read = change.record or deleted or (removals and is_changed)
-        revision = uuid.uuid4().hex if is_read else self.revision
-        return replace(self, statements=statements, removals=latest_removals([*self.removals, *deleted]), revision=revision)
-
-
-def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
-    return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
-
-
 _MOST_AT_ONCE = 15
 _MOST_WRITES = 90
-_LONGEST_WAIT = 60.0
+BUCKETS = 16
+"""Number of partitions that list the users with pending signals."""
 _NOTE_SECONDS = 90 * DAY
 """Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
@@ -322,7 +85,8 @@ class PreferenceLog:
 
     Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
     statements. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
-    ``publish`` is a function that reports changes to live agents.
+    ``publish`` is a function that reports changes to live agents. ``send_later`` sends the signals of a
+    user to another service, in the background.
     """
 
     def __init__(
@@ -331,8 +95,10 @@ class PreferenceLog:
         *,
         publish: Callable[..., None] | None = None,
         importance: float = RETENTION[MemoryType.PREFERENCE].importance,
+        send_later: Callable[[Owner], None] | None = None,
     ) -> None:
         self.partition = partition
+        self._send_later = send_later
         self._publish = publish or (lambda **_: None)
         self._importance = importance
 
@@ -376,29 +142,45 @@ class PreferenceLog:
         changed: dict[str, MemoryRecord | None] = {}
         place = place_of(self.partition.owner, CHANGES)
         for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
-            part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE])
+            signals = () if first else change.signals
+            part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE], signals=signals)
             records, revisions = repeat_until_written(partial(self._attempt, part), record=place)
             changed |= records
             if revisions is not None:
                 before, revision = revisions
                 stated = [] if change.record is None else self._bases(change.record)
                 self._publish(statements=stated, removals=change.removals, before=before, revision=revision)
+        if self._send_later is not None and change.signals:
+            self._send_later(self.partition.owner)
         return changed
 
-    def apply_later(self, change: PreferenceChange, *, wait: float = 0.2) -> None:
-        """Store and publish a change in the background. If the table fails, retry after ``wait`` seconds, then less often."""
+    def apply_later(self, change: PreferenceChange) -> None:
+        """Store and publish a change in the background, after the earlier changes. If the table fails, try again later."""
         writer = shared_writer(None, self.partition.table)
+        writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
 
-        def attempt() -> None:
-            with logged_errors(logger, "failed to store preferences"):
-                try:
-                    self._store(change)
-                except StoreError as error:
-                    logger.warning("error=<%s> | failed to store preferences, retrying", type(error).__name__)
-                    again = min(_LONGEST_WAIT, 2 * wait)
-                    writer.later(("preferences", uuid.uuid4().hex), wait, lambda: self.apply_later(change, wait=again))
+    def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
+        """Create the signals of new statements for another service. The list is empty without such a service."""
+        return [] if self._send_later is None else [PreferenceSignal.of(self.partition.owner, each) for each in statements]
 
-        writer.submit(("preferences", self.partition.owner), attempt)
+    def waiting(self) -> tuple[PreferenceSignal, ...]:
+        """Read the signals that another service has not accepted yet, in order."""
+        return self.read(())[0].signals
+
+    def acknowledge(self, numbers: Collection[int]) -> None:
+        """Delete the signals with the given numbers, which another service has accepted."""
+
+        def attempt() -> bool | None:
+            logged, item, _ = self.read(())
+            if item is None:
+                return True
+            left = tuple(each for each in logged.signals if each.number not in numbers)
+            writes = [Write(item=self._item(replace(logged, signals=left)), when=unchanged(item))]
+            if not left:
+                writes.append(Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition)))
+            return self.partition.table.transact(writes) or None
+
+        repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
 
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
@@ -444,6 +226,8 @@ class PreferenceLog:
         writes = [Write(item=written, when=unchanged(item))]
         writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
         writes.append(not_erased_since(owner.partition, erased))
+        if change.signals and after.signals:
+            writes.append(Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}))
         if change.record or change.dropped or after.statements != logged.statements:
             stored = self._stored()
             changed = self._changed_records(stored, after.statements, change)
@@ -513,7 +297,7 @@ class PreferenceLog:
         Earlier values that the application set are kept, because they may have changed other preferences.
         """
         earlier = [each for each in self._bases(known) if each.preference.value != new.metadata["value"]]
-        values = [[each.preference.value, each.at] for each in earlier[1 - _MOST_OF_A_SLOT :]] + new.metadata[SET]
+        values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]] + new.metadata[SET]
         metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
         metadata |= {**new.metadata, SET: values}
         return known.changed(content=new.content, importance=new.importance, updated_at=new.updated_at, metadata=metadata)
@@ -550,18 +334,33 @@ class PreferenceLog:
             body = opened_body(item, self.partition.codec, place)
             statements = tuple(Statement.of(row) for row in body["statements"])
             removals = tuple(Removal.of(row) for row in body["removals"])
-            return LoggedChanges(statements, removals, str(item.get("revision") or ""))
+            signals = tuple(PreferenceSignal(**row) for row in body.get("signals", ()))
+            return LoggedChanges(
+                statements, removals, str(item.get("revision") or ""), signals, int(body.get("next_number", 1))
+            )
 
     def _item(self, logged: LoggedChanges) -> Item:
         owner = self.partition.owner
-        body = {"statements": [each.row for each in logged.statements], "removals": [each.row for each in logged.removals]}
+        body: dict[str, Any] = {
+            "statements": [each.row for each in logged.statements],
+            "removals": [each.row for each in logged.removals],
+        }
+        if logged.next_number > 1:
+            body |= {"signals": [asdict(each) for each in logged.signals], "next_number": logged.next_number}
         stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
-        key = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        key: Item = {"user_id": owner.changes_partition, "memory_id": CHANGES}
+        if logged.signals:
+            key["waiting"] = len(logged.signals)  # not encrypted, for the report of an erasure
         return {**key, "revision": logged.revision, "version": uuid.uuid4().hex, **stored}
 
     def _note(self, id_: str, at: float) -> Item:
         expires_at = int(at + _NOTE_SECONDS)
         return {"user_id": self.partition.owner.changes_partition, "memory_id": id_, "at": at, "expires_at": expires_at}
+
+
+def bucket_of(owner: Owner) -> str:
+    """Return the partition key under which the table lists a user with signals that another service has not accepted yet."""
+    return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:

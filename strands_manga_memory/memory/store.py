@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
@@ -13,23 +14,15 @@ from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOpt
 from strands_manga_memory.arguments import checked, filled, of_kind, positive, seconds, whole
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-from strands_manga_memory.language.preferences import slot_for_key
+from strands_manga_memory.language.preferences import Preference, slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
-from strands_manga_memory.memory.preference_log import (
-    SET,
-    PreferenceChange,
-    PreferenceLog,
-    Removal,
-    message_digest,
-    slot_and_value,
-)
-from strands_manga_memory.memory.preference_outbox import PreferenceOutbox
-from strands_manga_memory.memory.profiles import ProfileReader, ProfileSource
+from strands_manga_memory.memory.preference_log import SET, PreferenceLog, slot_and_value
+from strands_manga_memory.memory.profile_service import PreferenceOutbox, ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import (
     INTERNAL,
     MOST_TOKENS,
@@ -44,6 +37,7 @@ from strands_manga_memory.memory.records import (
     content_key,
     question_id,
 )
+from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -86,7 +80,7 @@ class UserMemoryStore(MemoryStore):
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
         profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
-        outbox: Outbox of preferences for another service. ``forget`` and ``retract`` delete removed preferences from it.
+        outbox: Sender of stated and retracted preferences to another service.
 
     Raises:
         ValueError: An argument is out of range, or the table has another schema.
@@ -130,12 +124,12 @@ class UserMemoryStore(MemoryStore):
         cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
-        self._outbox = outbox
         self._cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition)
         self.preference_log = PreferenceLog(
             self.partition,
             publish=None if cached is None else cached.publish,
             importance=self._retention[MemoryType.PREFERENCE].importance,
+            send_later=None if outbox is None else outbox.send_later,
         )
         self.reader = MemoryReader(
             self.partition,
@@ -386,8 +380,6 @@ class UserMemoryStore(MemoryStore):
         removal = Removal.of_preference(*slot_and_value(record), now)
         self.preference_log.apply(PreferenceChange(removals=[removal], dropped=memory_id))
         self.reader.update_snapshot(memory_id, None)
-        if self._outbox is not None:
-            self._outbox.drop(self.owner, removal)
         return True
 
     def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
@@ -407,9 +399,11 @@ class UserMemoryStore(MemoryStore):
         """
         filled("message_id", message_id)
         at = self.partition.clock() if at is None else seconds("at", at)
-        change = PreferenceChange(removals=[Removal(at, message=message_digest(message_id))])
-        if self._outbox is not None:
-            self._outbox.retract(self.owner, message_id, at=at)
+        signals = self.preference_log.signals_of([Statement(Preference("", ""), at, message_id)])
+        change = PreferenceChange(
+            removals=[Removal(at, message=message_digest(message_id))],
+            signals=[replace(each, retracted=True) for each in signals],
+        )
         try:
             changed = self.preference_log.apply(change)
         except StoreError:

@@ -23,8 +23,8 @@ from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.memory_search import OlderMemories
 from strands_manga_memory.memory.partition import UserPartition
-from strands_manga_memory.memory.preference_log import PreferenceChange, Statement
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
+from strands_manga_memory.memory.statements import PreferenceChange, Statement
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope

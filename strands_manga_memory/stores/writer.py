@@ -21,7 +21,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from strands_manga_memory.arguments import positive
 from strands_manga_memory.circuit_breaker import CircuitBreaker
-from strands_manga_memory.exceptions import OvertakenError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    OvertakenError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    logged_errors,
+)
 from strands_manga_memory.lifecycle import at_fork
 
 logger = logging.getLogger(__name__)
@@ -178,6 +184,7 @@ def _is_of_one_record(error: Exception | None) -> bool:
     return error is not None and not isinstance(error, StoreUnavailableError)
 
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 _IDLE_SECONDS = 10.0
 _EXIT_SECONDS = 5.0
 
@@ -232,6 +239,7 @@ class Writer:
         self._active: dict[Hashable, _Job] = {}
         self._timers: list[tuple[float, int, Hashable, _Job]] = []
         self._timer_of: dict[Hashable, int] = {}
+        self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
         self._count = itertools.count(1)
         self._threads = 0
         self._idle = 0
@@ -275,6 +283,37 @@ class Writer:
             heapq.heappush(self._timers, (self._clock() + delay, number, key, job))
             if self._idle == 0 or self._timers[0][1] == number:  # otherwise an idle thread wakes up before it is due
                 self._wake()
+
+    def repeat(self, key: Hashable, work: Callable[[], object]) -> None:
+        """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
+
+        The function runs again after each ``StoreError``, with growing pauses. Any other error is logged and ends it.
+        """
+        with self._changed:
+            waiting = self._repeated.setdefault(key, deque())
+            waiting.append(work)
+            is_first = len(waiting) == 1
+        if is_first:
+            self.submit(key, lambda: self._repeat(key, _FIRST_PAUSE))
+
+    def _repeat(self, key: Hashable, pause: float) -> None:
+        while waiting := self._repeated.get(key):
+            with logged_errors(logger, "failed to store data in the background"):
+                try:
+                    waiting[0]()
+                except StoreError as error:
+                    logger.warning("error=<%s> | failed to store data in the background, retrying", type(error).__name__)
+                    self.later(key, pause, lambda: self._repeat(key, min(_LONGEST_PAUSE, 2 * pause)))
+                    return
+            with self._changed:
+                waiting.popleft()
+                if not waiting:
+                    del self._repeated[key]
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether functions wait that were queued by ``repeat``."""
+        return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:
         """Cancel the delayed background work of a key, if there is any."""

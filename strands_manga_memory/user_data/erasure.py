@@ -12,7 +12,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.hot_profile import HotProfile, cache_name
-from strands_manga_memory.memory.preference_outbox import ENTRY, HEAD, LEASE, bucket_of
+from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import ERASED, INTERNAL, Owner
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
@@ -228,8 +228,6 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
         for id_ in rows:
             if id_.startswith(f"{INTERNAL}ledger"):
                 counts["ledger"] += 1
-            elif id_ in (HEAD, LEASE) or id_.startswith(ENTRY):
-                counts["pending_preferences"] += 1
             elif not id_.startswith(INTERNAL):
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
@@ -240,7 +238,8 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete the log of a user's stated preferences, and the stored word list for searches in the user's memories."""
-    rows = memories.query(owner.changes_partition, attributes=[])
+    rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
+    counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
     counts["memory_changes"] += len(changes)
     memories.batch_write(deletes=changes)

@@ -13,9 +13,8 @@ from strands.types.session import encode_bytes_values
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.hot_profile import HotProfile
-from strands_manga_memory.memory.preference_log import Statement
-from strands_manga_memory.memory.preference_outbox import ENTRY
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
+from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
@@ -113,8 +112,9 @@ def export_user(
         place = place_of(owner, CHANGES)
         with _skip_damaged(unreadable), trusted(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
-                rows = opened_body(changes, memory_codec, place)["statements"]
-                exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in rows)
+                body = opened_body(changes, memory_codec, place)
+                exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in body["statements"])
+                exported["waiting_signals"].extend(_plain(signal) for signal in body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
         exported["overrides"] = profile.state_of(profile.load()).overrides
@@ -124,13 +124,9 @@ def export_user(
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
     """Add a record of the memory table to the exported data.
 
-    A memory is added to ``memories``, and a preference that was not yet sent to another service to ``waiting_signals``. Other
-    records are skipped.
+    Records that are not memories are skipped.
     """
-    id_ = str(item["memory_id"])
-    if id_.startswith(ENTRY):
-        exported["waiting_signals"].append(_plain((codec or Codec()).decode(item["data"], place_of(owner, id_))))
-    elif not id_.startswith(INTERNAL):
+    if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
         names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
         exported["memories"].append({name: _plain(getattr(record, name)) for name in names})

@@ -20,7 +20,7 @@ from rich.progress import track
 from strands_manga_memory import USER_MEMORY, ConversationScope, SQLiteTable
 from strands_manga_memory.memory import Owner
 from strands_manga_memory.memory.hot_profile import cache_name
-from strands_manga_memory.memory.preference_outbox import bucket_of
+from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.tiers import Place, directory_key, due_key

@@ -123,7 +123,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(dama
     assert content >= {"budget: 20 dollars", "dislikes: horror"}
     assert any("Osaka" in each for each in content)
     assert table.get("u", "preference#genre") == bad, "it is not as it was"
-    assert not [row for row in table.query("u") if str(row["memory_id"]).startswith("~spool#0")], "signals wait"
+    assert not memory.user("u").preference_log.waiting(), "signals wait"
     memory.close()
 
 

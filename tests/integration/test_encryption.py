@@ -30,12 +30,13 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.memory import CallablePreferenceSink, MemoryType, Owner, PreferenceOutbox, PreferenceSignal
+from strands_manga_memory.memory import CallablePreferenceSink, MemoryType, Owner, Preference, PreferenceOutbox
+from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
 from strands_manga_memory.user_data import forget_user
 from tests import servers
-from tests.support import UNREADABLE_TEXT, run, settle
+from tests.support import UNREADABLE_TEXT, run, settle, store_signal
 
 CANARY = "カナリアZq7Kx"
 IMAGE = b"\x89PNG" + CANARY.encode() + os.urandom(40)
@@ -156,16 +157,15 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     talk(memory, history=history)
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
-    signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="format", value=CANARY, at=1.0)
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None), codec=memory.codec)
-    outbox._store(Owner("u1", "acme"), [signal])
+    store_signal(outbox, Owner("u1", "acme"), Statement(Preference("format", CANARY), 1.0))
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000
     assert traces(data) == []
     ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]  # type: ignore[union-attr]
-    assert {id_.partition("#")[0] for id_ in ids} >= {"preference", "fact", "feedback", MemoryType.SUMMARY, "episode", "~spool"}
+    assert {id_.partition("#")[0] for id_ in ids} >= {"preference", "fact", "feedback", MemoryType.SUMMARY, "episode"}
     anew = make(codec(TenantKeys({"acme": {"k1": ACME}})))
     assert CANARY in repr(messages(anew))
     assert any(CANARY in record.content for record in anew.user("u1", tenant="acme").recall())

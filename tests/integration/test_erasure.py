@@ -25,14 +25,15 @@ from strands_manga_memory import (
     TieredSessionManager,
 )
 from strands_manga_memory.language import SessionSummary
-from strands_manga_memory.memory import CallablePreferenceSink, Owner, PreferenceOutbox, PreferenceSignal
+from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox
 from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.records import LATEST
+from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.ops.importing import import_user
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
 from strands_manga_memory.user_data import export_user, forget_user
 from tests import servers
-from tests.support import settle
+from tests.support import settle, store_signal
 
 USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
@@ -135,8 +136,7 @@ def test_report_counts_preferences_that_no_sink_has_taken(memory: MangaMemory) -
     """A preference that waits for its sink is deleted, and counted as pending."""
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None))
-    signal = PreferenceSignal(id="1", number=0, user_id="u1", key="genre", value="horror", at=time.time())
-    outbox._store(Owner("u1"), [signal])
+    store_signal(outbox, Owner("u1"), Statement(Preference("genre", "horror"), time.time()))
     assert len(everything(memory, "u1", None)["waiting_signals"]) == 1
     report = memory.forget_user("u1")
     assert report.complete, report.left

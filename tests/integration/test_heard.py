@@ -237,7 +237,8 @@ def test_slots_of_ones_own_are_bounded_too_and_the_oldest_go(world: World) -> No
 
 
 def test_what_is_set_is_not_counted_and_stays(world: World) -> None:
-    from strands_manga_memory.memory.preference_log import PreferenceChange, PreferenceLog, Statement
+    from strands_manga_memory.memory.preference_log import PreferenceLog
+    from strands_manga_memory.memory.statements import PreferenceChange, Statement
 
     user = world.memory.user("u1")
     user.prefer("favorite color", "blue")

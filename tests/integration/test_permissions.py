@@ -33,15 +33,16 @@ from strands_manga_memory.memory import (
     CallablePreferenceSink,
     KinesisPreferenceSink,
     Owner,
+    Preference,
     PreferenceOutbox,
-    PreferenceSignal,
     PreferenceSink,
 )
+from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.ops import REDIS_COMMANDS, iam_policy, redis_acl
 from strands_manga_memory.stores import HotWrite, TieredStorage
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import run, settle
+from tests.support import run, settle, store_signal
 
 pytestmark = pytest.mark.xdist_group("permissions")  # its servers and processes are started once
 
@@ -68,10 +69,9 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     known = user.remember("likes titans")
     user.prefer("format", "paperback")
     assert user.recall(query="titans")
-    signal = PreferenceSignal(id="1", number=0, user_id="u1", tenant="acme", key="language", value="ja", at=1.0)
     assert memory.memories is not None
     outbox = PreferenceOutbox(memory.memories, sink or CallablePreferenceSink(lambda signal: None))
-    outbox._store(Owner("u1", "acme"), [signal])
+    store_signal(outbox, Owner("u1", "acme"), Statement(Preference("language", "ja"), 1.0))
     settle(memory)
     outbox.drain_all()
     settle(memory)

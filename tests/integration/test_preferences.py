@@ -41,12 +41,12 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState
-from strands_manga_memory.memory.preference_log import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
 from tests.servers import wait_until
-from tests.support import background_writer, finish_writes
+from tests.support import background_writer, finish_writes, store_signal
 
 pytestmark = pytest.mark.xdist_group("kinesis")  # its servers and processes are started once
 
@@ -86,9 +86,14 @@ class Sink:
 
 def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner: Owner = OWNER) -> None:
     """Store a signal as a process that ends before it sends the signal."""
-    key, value = preference.slot, preference.value
-    signal = PreferenceSignal(id="1", number=0, user_id=owner.user_id, tenant=owner.tenant, key=key, value=value, at=at)
-    outbox._store(owner, [signal])
+    store_signal(outbox, owner, Statement(preference, at))
+
+
+def emit(outbox: PreferenceOutbox, *preferences: Preference, at: Any = None) -> None:
+    """Store and send the preferences of a message, as the cache of an agent does."""
+    log, now = outbox.log_of(OWNER), time.time() if at is None else at
+    stated = [Statement(each, now) for each in preferences]
+    log.apply_later(PreferenceChange(statements=stated, signals=log.signals_of(stated)))
 
 
 @pytest.mark.parametrize("damage", [{"statements": 7}, {"removals": ["x"]}, {"sealed": b"x"}])
@@ -227,7 +232,7 @@ def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     sink.refusing = True
     outbox = PreferenceOutbox(table, sink)
-    cache(InMemoryHotStore(), outbox=outbox).hear([Preference("contact", "call 090-1234-5678")])
+    cache(InMemoryHotStore(), log=outbox.log_of(OWNER)).hear([Preference("contact", "call 090-1234-5678")])
     servers.wait_until(lambda: list(outbox.waiting(OWNER)) != [], "the signal to be stored")
     assert "1234" not in repr(list(table.query("u1")))
     sink.refusing = False
@@ -293,7 +298,7 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
         outbox = PreferenceOutbox(table, KinesisPreferenceSink(client, stream_name=stream))
         proxy.refuse("ProvisionedThroughputExceededException")
         for number in range(20):
-            outbox.emit(OWNER, [Preference("genre", f"value {number}")], session_id="s1")
+            emit(outbox, Preference("genre", f"value {number}"))
         servers.wait_until(lambda: proxy.refused >= 3 and len(list(outbox.waiting(OWNER))) == 20, "the stream to refuse")
         assert records_of(kinesis, stream) == []
         proxy.passing()
@@ -317,9 +322,9 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
 
     outbox = PreferenceOutbox(table, CallablePreferenceSink(sink))
     for number in range(20):
-        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
+        emit(outbox, Preference("genre", f"value {number}"))
     servers.wait_until(lambda: len(list(outbox.waiting(OWNER))) == 20, "all to wait")
-    background_writer(None, table).submit(("spool", OWNER), lambda: None).result(20)
+    background_writer(None, table).submit(("preferences", OWNER), lambda: None).result(20)
     assert len(tries) <= 6  # it is tried after .2 s, .4 s and so on, however many wait
     is_down.clear()
     servers.wait_until(lambda: len(taken) == 20, "what waits to be taken")
@@ -332,10 +337,10 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
     outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
     for number in range(3):
-        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
+        emit(outbox, Preference("genre", f"value {number}"))
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 3, "some tries")
     for number in range(3, 6):
-        outbox.emit(OWNER, [Preference("genre", f"value {number}")])
+        emit(outbox, Preference("genre", f"value {number}"))
     faulty.down = False
     servers.wait_until(lambda: len(taken) == 6, "what was heard to be stored and sent")
     assert taken == [f"value {number}" for number in range(6)]
@@ -347,8 +352,8 @@ def test_retry_of_one_spool_does_not_replace_that_of_another(table: Table) -> No
     spools = [PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))) for _ in range(2)]
     faulty.down = True
     for number, outbox in enumerate(spools):
-        outbox.emit(OWNER, [Preference("genre", f"g{number}")])
-        background_writer(None, faulty).submit(("spool", OWNER), lambda: None).result()
+        emit(outbox, Preference("genre", f"g{number}"))
+        background_writer(None, faulty).submit(("preferences", OWNER), lambda: None).result()
     faulty.down = False
     servers.wait_until(lambda: sorted(taken) == ["g0", "g1"], "sending both signals", within=10)
 
@@ -360,12 +365,12 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     faulty = FaultyTable(table)
     outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
     faulty.down = True
-    outbox.emit(OWNER, [Preference("genre", "horror")])
+    emit(outbox, Preference("genre", "horror"))
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
     with servers.forked() as fork:
         if fork.is_child:
             faulty.down = False
-            outbox.emit(OWNER, [Preference("genre", "romance")])
+            emit(outbox, Preference("genre", "romance"))
             servers.wait_until(lambda: taken, "the child's own signal")
             finish_writes(None, faulty)  # who dies while it sends keeps its lease
             fork.report(",".join(taken))
@@ -378,8 +383,8 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
     outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
-    outbox.emit(OWNER, [Preference("genre", "horror")], at="never")  # type: ignore[arg-type]
-    outbox.emit(OWNER, [Preference("genre", "romance")])
+    emit(outbox, Preference("genre", "horror"), at="never")
+    emit(outbox, Preference("genre", "romance"))
     servers.wait_until(lambda: taken, "the next one")
     assert taken == ["romance"]
 
@@ -507,40 +512,6 @@ def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path,
         memory.close()
 
 
-def test_close_reports_a_forgotten_preference_whose_signal_was_not_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another process would send the signal."""
-
-    def refuse(*_: Any) -> None:
-        raise ConnectionError("down")
-
-    plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
-    table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
-    memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table, sink=CallablePreferenceSink(refuse))
-    monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
-    monkeypatch.setattr(table, "close", lambda: None)
-    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
-        "My favorite genre is horror."
-    )
-    user, outbox = memory.user("u1"), memory._memory_options["outbox"]
-    wait_until(lambda: any(outbox.waiting(user.owner)), "the signal to wait")
-    preference = user.prefer("genre", "horror")
-    delete = table.delete
-
-    def fail_to_delete_signals(partition: str, sort: str, **options: Any) -> bool:
-        if sort.startswith("~spool#"):
-            raise StoreUnavailableError("down")
-        return bool(delete(partition, sort, **options))
-
-    monkeypatch.setattr(table, "delete", fail_to_delete_signals)
-    user.forget(preference.memory_id)
-    with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
-        memory.close()
-    monkeypatch.setattr(table, "delete", delete)
-    wait_until(lambda: not any(outbox.waiting(user.owner)), "the signal to be deleted")
-
-
 def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table) -> None:
     """A receiver ignores numbers that are not above those of signals that it has."""
     may_send, sent = threading.Event(), list[PreferenceSignal]()
@@ -551,10 +522,10 @@ def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table)
         sent.append(signal)
 
     outbox = PreferenceOutbox(table, CallablePreferenceSink(send))
-    outbox.emit(OWNER, [Preference("genre", "horror"), Preference("format", "print"), Preference("language", "ja")], at=1.0)
+    emit(outbox, Preference("genre", "horror"), Preference("format", "print"), Preference("language", "ja"), at=1.0)
     wait_until(lambda: len(list(outbox.waiting(OWNER))) == 3, "the signals to wait")
-    outbox.drop(OWNER, Removal.of_preference("genre", "horror", 2.0))
-    wait_until(lambda: [each.number for each in outbox.waiting(OWNER)] == [2, 3], "the signal to be deleted")
+    outbox.log_of(OWNER).apply(PreferenceChange(removals=[Removal.of_preference("genre", "horror", 2.0)]))
+    assert [each.number for each in outbox.waiting(OWNER)] == [2, 3]
     may_send.set()
     wait_until(lambda: [each.number for each in sent] == [2, 3], "the other signals to be sent")
 
@@ -586,7 +557,7 @@ def test_errors_of_statements_stored_in_the_background_are_logged(tmp_path: Path
     faulty.fail_next(error=RuntimeError("broken"))
     UserMemoryStore(faulty, user_id="u1").preference_log.apply_later(stated("m1"))
     finish_writes(None, faulty)
-    assert "error=<RuntimeError> | failed to store preferences" in caplog.messages
+    assert "error=<RuntimeError> | failed to store data in the background" in caplog.messages
 
 
 @pytest.mark.parametrize("is_set", [False, True])

@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from strands_manga_memory.memory import Preference
-from strands_manga_memory.memory.preference_log import (
+from strands_manga_memory.memory.statements import (
     LoggedChanges,
     PreferenceChange,
     Removal,

@@ -1,22 +1,39 @@
-"""User profiles from another service, read at session start within a deadline and never written."""
+"""Connections to the service that owns user profiles: it is asked for profiles, and notified of stated preferences.
+
+Profiles are read at session start within a deadline and never written. A signal is the notification of one preference. A sink
+receives signals. The outbox sends signals from the users' preference logs until a sink has accepted them.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any, Protocol
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from strands_manga_memory.arguments import seconds, with_method
+from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
-from strands_manga_memory.memory.records import Owner
-from strands_manga_memory.stores.table import Table
-from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.preference_log import BUCKETS, PreferenceLog
+from strands_manga_memory.memory.records import INTERNAL, Owner
+from strands_manga_memory.memory.statements import PreferenceChange, PreferenceSignal, Removal, message_digest
+from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.table import Condition, Table
+from strands_manga_memory.stores.writer import Writer, shared_writer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +187,6 @@ def _plain_text(value: object) -> str:
     return f"{number:g}" if number is not None else _text(value) or ""
 
 
-logger = logging.getLogger(__name__)
-
 PROFILE_DEADLINE = 0.25
 """Most seconds that the start of an agent waits for a profile."""
 
@@ -254,3 +269,194 @@ class ProfileReader:
 
 def _has_answer(read: Future[Profile | None]) -> bool:
     return read.done() and read.exception() is None
+
+
+class PreferenceSink(Protocol):
+    """Protocol of a sink, the service that receives preference signals.
+
+    A sink gets the signals of a user in order, each signal at least once.
+    """
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Receive a signal, a stated preference or a retraction. After an exception, the signal is sent again later."""
+
+
+class CallablePreferenceSink:
+    """Receiver of preference signals that passes each signal to a function.
+
+    If the function raises an exception, the signal is sent again later.
+    """
+
+    def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
+        self._function = function
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Pass a preference signal to the function of this sink."""
+        self._function(signal)
+
+
+class TablePreferenceSink:
+    """Sink that stores preference signals in a memory table, one record for each subject such as ``genre``.
+
+    The latest message about a subject wins, even if its signal arrives first.
+
+    Args:
+        table: Table of the schema ``USER_MEMORY``. A ``UserMemoryStore`` of this table returns the preferences.
+        codec: Codec of content and metadata in the table.
+    """
+
+    def __init__(self, table: Table, *, codec: Codec | None = None) -> None:
+        self._table = table
+        self._codec = codec
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Store the preference of a signal. If the signal is a retraction, delete the preferences of the retracted message."""
+        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at))
+        if signal.retracted:
+            removal = Removal(signal.at, message=message_digest(signal.message_id or signal.id))
+            log.apply(PreferenceChange(removals=[removal]))
+        else:
+            log.apply(PreferenceChange(statements=[signal.statement]))
+
+
+class KinesisPreferenceSink:
+    """Sink that writes signals to an Amazon Kinesis data stream, as JSON with the user as partition key.
+
+    Each signal is one request, because a batch that fails in part would change the order.
+
+    Args:
+        client: Client ``boto3.client("kinesis")`` without retries, because the outbox retries.
+        stream_name: Name of the data stream.
+
+    Raises:
+        ValueError: ``stream_name`` is empty.
+    """
+
+    def __init__(self, client: Any, *, stream_name: str) -> None:
+        if not stream_name:
+            raise ValueError(f"stream_name must not be empty, got {stream_name!r:.80}")
+        self._client = client
+        self._stream = stream_name
+
+    def send(self, signal: PreferenceSignal) -> None:
+        """Write a signal (a stated preference or the retraction of a message) to the data stream.
+
+        Raises:
+            StoreUnavailableError: The stream throttles, does not exist or is unavailable.
+        """
+        data = json.dumps(asdict(signal), ensure_ascii=False).encode()
+        try:
+            # A partition key has at most 256 characters; an owner's partition may have more.
+            self._client.put_record(StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:])
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailableError(f"stream=<{self._stream}> | {error}") from error
+
+
+LEASE = f"{INTERNAL}spool.lease"
+
+_LEASE_SECONDS = 30.0
+_LONGEST_WAIT = 60.0
+
+
+class PreferenceOutbox:
+    """Sender of the signals that wait in the preference logs of users, to their receiver, the sink.
+
+    A signal is a stated preference or the retraction of a message. It is stored in the user's log together with the change,
+    and deleted after the sink has accepted it. So each signal is sent at least once. The log numbers the signals of a user, and
+    the sink gets them in this order. A lease lets only one worker at a time send the signals of a user.
+
+    Args:
+        table: Table of the schema ``USER_MEMORY``.
+        sink: Receiver of the signals.
+        codec: Codec of the users' preferences in the table.
+        clock: Function that returns seconds since 1970.
+    """
+
+    def __init__(
+        self, table: Table, sink: PreferenceSink, *, codec: Codec | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._table = table
+        self._sink = sink
+        self._codec = codec
+        self._clock = clock
+        self._writer = shared_writer(None, table)
+        self.renew_after_fork()
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Discard the pauses after failures of the sink, in a child process after a fork: its parent has the retries."""
+        self._waits: dict[Owner, float] = {}
+
+    def log_of(self, owner: Owner) -> PreferenceLog:
+        """Return the preference log of a user, whose new signals this outbox sends."""
+        partition = UserPartition(self._table, owner, codec=self._codec, clock=self._clock)
+        return PreferenceLog(partition, send_later=self.send_later)
+
+    def waiting(self, owner: Owner) -> tuple[PreferenceSignal, ...]:
+        """Return the user's pending signals (stored, but not accepted by the receiver) in order."""
+        return self.log_of(owner).waiting()
+
+    def send_later(self, owner: Owner) -> None:
+        """Send a user's pending signals in the background. After a failure, later calls wait for the scheduled retry."""
+        if owner not in self._waits:
+            self._writer.submit(("signals", owner), lambda: self._send(owner))
+
+    def _send(self, owner: Owner) -> None:
+        try:
+            self.drain(owner)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
+            logger.warning("error=<%s> | failed to send preference signals, retrying", type(error).__name__)
+            wait = self._waits[owner] = min(_LONGEST_WAIT, 2 * self._waits.get(owner, 0.1))
+            # The exit does not wait for a sink that fails.
+            self._writer.later((self, owner), wait, lambda: self._send(owner), is_needed=lambda: False)
+        else:
+            self._waits.pop(owner, None)
+
+    def drain(self, owner: Owner) -> int:
+        """Send a user's pending signals to the sink in order. Return the number of signals that the sink accepted.
+
+        Raises:
+            StoreUnavailableError: Another worker sends the user's signals.
+            Exception: The sink failed. The remaining signals stay stored.
+        """
+        log, sent = self.log_of(owner), list[int]()
+        if not log.waiting():
+            return 0
+        with self._leased(owner):
+            try:
+                for signal in log.waiting():
+                    self._sink.send(signal)
+                    sent.append(signal.number)
+            finally:
+                if sent:
+                    log.acknowledge(sent)
+        return len(sent)
+
+    @contextmanager
+    def _leased(self, owner: Owner) -> Iterator[None]:
+        now, holder = self._clock(), uuid.uuid4().hex
+        item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder, "until": now + _LEASE_SECONDS}
+        item["expires_at"] = int(now + 3600)
+        if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
+            raise StoreUnavailableError("another worker sends this user's signals")
+        try:
+            yield
+        finally:
+            self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
+
+    def drain_all(self) -> int:
+        """Send the pending signals of all users to the sink, and return the number of signals that the sink accepted.
+
+        No agent needs to run. A user is skipped if another worker sends the user's signals, or if the sink fails.
+        """
+        sent = 0
+        for bucket in range(BUCKETS):
+            for item in list(self._table.query(f"spool/{bucket:02d}")):
+                owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
+                try:
+                    sent += self.drain(owner)
+                except StoreError as error:
+                    logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)
+                except Exception as error:  # noqa: BLE001 - a sink may raise anything; other users' signals must be sent
+                    logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
+        return sent

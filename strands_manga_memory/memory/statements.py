@@ -1,0 +1,343 @@
+"""Statements of preferences by users, their removal, and the current values that result from them.
+
+A statement is a preference from a message. A removal deletes a preference or retracts a message: it makes earlier statements
+void, so that they no longer count. A slot is the subject of a preference, such as ``genre``. A signal notifies another service
+of a statement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from strands_manga_memory.language.preferences import (
+    DISLIKES,
+    LIKES,
+    Preference,
+    apply_preference,
+    canonical_value,
+    split_values,
+)
+from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
+
+MOST_RECENT = 30
+"""Number of the latest statements that the hot tier stores."""
+MOST_SLOTS = 100
+"""Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
+MOST_OF_A_SLOT = 8
+_MOST_REMOVALS = 200
+
+_TIME = attrgetter("at")
+_STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
+_REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Preference that a user stated in a message, or that the application set by ``UserMemoryStore.prefer``.
+
+    Attributes:
+        at: Time of the message or of the call, in seconds since 1970.
+        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set the value.
+        session_id: Session of the message, or None.
+        is_set: Whether the application set the value. Such a value replaces all earlier values of the subject.
+    """
+
+    preference: Preference
+    at: float
+    message_id: str | None = None
+    session_id: str | None = None
+    is_set: bool = False
+
+    @property
+    def slot(self) -> str:
+        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference without a subject."""
+        if self.preference.liked is False:
+            return DISLIKES
+        return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form of the statement: a list of its values, without their names."""
+        return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
+
+    @classmethod
+    def of(cls, row: Any) -> Statement:
+        """Create a statement from its stored form, ``row``. Damaged data raises ValueError."""
+        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(row)
+        return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
+
+    def repeats(self, other: Statement) -> bool:
+        """Return whether two statements state the same preference in the same message, in any spelling of the value."""
+        if not self.message_id or self.message_id != other.message_id:
+            return False
+        mine, theirs = self.preference, other.preference
+        is_alike = (mine.slot, mine.liked) == (theirs.slot, theirs.liked)
+        return is_alike and canonical_value(mine.value) == canonical_value(theirs.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletion of a preference or retraction of a message. Earlier statements (stated preferences) that it matches become void.
+
+    Attributes:
+        at: Time of the removal, in seconds since 1970.
+        slot: Subject of the deleted preference, such as ``genre``. It may be empty.
+        values: Digests of the deleted values. Earlier statements of any subject with one of these values become void.
+        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
+    """
+
+    at: float
+    slot: str = ""
+    values: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def row(self) -> list[Any]:
+        """Stored form of the removal: a list of its values, with digests in place of the removed texts."""
+        return [self.at, self.slot, list(self.values), self.message]
+
+    @classmethod
+    def of(cls, row: Any) -> Removal:
+        """Create a removal from its stored form, ``row``. Damaged data raises ValueError."""
+        return cls(*_REMOVAL.validate_python(row))
+
+    @classmethod
+    def of_preference(cls, slot: str, value: str, at: float) -> Removal:
+        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty and ``value`` is the whole text."""
+        values = split_values(value) if slot else [value]
+        return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
+
+    def voids(self, statement: Statement) -> bool:
+        """Return whether this removal makes a statement void, as an earlier statement of the same message, subject or value."""
+        if statement.at > self.at:
+            return False
+        if self.message:
+            return statement.message_id is not None and message_digest(statement.message_id) == self.message
+        if statement.preference.liked is None:
+            return False  # a statement that only ends a preference stays
+        if self.slot and statement.slot == self.slot:
+            return True
+        if (self.slot == DISLIKES) != (statement.preference.liked is False):
+            return False
+        values = split_values(statement.preference.value) if statement.preference.slot else [statement.preference.value]
+        return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
+
+
+def message_digest(message_id: str) -> str:
+    """Return a digest of a message id, always of the same length."""
+    return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceSignal:
+    """Notification that a user stated a preference, or that a message was retracted.
+
+    Attributes:
+        id: Unique id of the signal. Repeated deliveries have the same id.
+        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver should ignore
+            a signal after another signal of the same key with a higher number.
+        user_id: User id, unique within the tenant.
+        tenant: Tenant of the user, or None.
+        key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
+        value: Preferred value.
+        at: Time of the message, in seconds since 1970.
+        session_id: Session of the message, or None.
+        liked: Whether the user wants the value. None means that a value wanted earlier no longer applies.
+        adds: Whether the value is added to earlier values of the subject. Otherwise, it replaces the earlier values.
+        message_id: ``tracking_id`` of the message, or None.
+        retracted: Whether the message was redacted and its preferences must be deleted. Key and value are then empty.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    number: int = 0
+    user_id: str
+    tenant: str | None = None
+    key: str
+    value: str
+    at: float
+    session_id: str | None = None
+    liked: bool | None = True
+    adds: bool = False
+    message_id: str | None = None
+    retracted: bool = False
+
+    @classmethod
+    def of(cls, owner: Owner, statement: Statement) -> PreferenceSignal:
+        """Create the signal of a preference that a user stated in a message."""
+        slot, value, liked, adds = astuple(statement.preference)
+        return cls(
+            user_id=owner.user_id,
+            tenant=owner.tenant,
+            key=slot,
+            value=value,
+            at=statement.at,
+            session_id=statement.session_id,
+            liked=liked,
+            adds=adds,
+            message_id=statement.message_id,
+        )
+
+    @property
+    def owner(self) -> Owner:
+        """User to whom the signal belongs."""
+        return Owner(self.user_id, self.tenant)
+
+    @property
+    def statement(self) -> Statement:
+        """Preference of the signal as a statement. Without a message id, the statement has the signal's id."""
+        preference = Preference(self.key, self.value, self.liked, self.adds)
+        return Statement(preference, self.at, self.message_id or self.id, self.session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """Current value of a subject such as ``genre``, with the last statement that changed or repeated the value."""
+
+    value: str
+    by: Statement
+
+
+def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
+    """Apply statements by time, and return the current value of each subject. The subject stated last comes last."""
+    slots: dict[str, SlotState] = {}
+    for each in sorted(statements, key=attrgetter("at", "is_set")):
+        preference = each.preference
+        known = {slot: state.value for slot, state in slots.items()}
+        if each.is_set:
+            changed = _set(known, preference)
+        elif not preference.slot:
+            changed = {each.slot: preference.value}
+        else:
+            changed = apply_preference(known, preference)
+            if preference.liked and preference.slot in known and preference.slot not in changed:
+                changed[preference.slot] = known[preference.slot]
+        for slot, value in changed.items():
+            slots.pop(slot, None)
+            if value:
+                slots[slot] = SlotState(value, each)
+    return slots
+
+
+def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
+    parts = [preference]
+    if preference.slot == DISLIKES:
+        parts = [Preference(LIKES, value, liked=False) for value in split_values(preference.value)]
+    changed: dict[str, str] = {}
+    for each in parts:
+        changed |= apply_preference({**known, **changed}, each)
+    return {**changed, preference.slot: preference.value}
+
+
+def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
+    """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
+    return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
+
+
+def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
+    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
+    return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
+
+
+def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Merge statements by time, without repetitions. Keep the latest 100 subjects, with the latest 8 statements of each."""
+    rows = list(known)
+    for each in new:
+        earlier = next((row for row in rows if each == row or each.repeats(row)), None)
+        if earlier is None:
+            rows.append(each)
+        elif each.at < earlier.at:
+            rows[rows.index(earlier)] = each
+    rows.sort(key=_TIME)
+    of_slot: dict[str, list[Statement]] = {}
+    for each in rows:
+        of_slot.setdefault(each.slot, []).append(each)
+    latest = sorted(of_slot, key=lambda slot: of_slot[slot][-1].at)[-MOST_SLOTS:]
+    kept = {id(each) for slot in latest for each in of_slot[slot][-MOST_OF_A_SLOT:]}
+    return tuple(each for each in rows if id(each) in kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceChange:
+    """Change of a user's preferences.
+
+    Attributes:
+        statements: New statements of messages.
+        removals: Deleted preferences, or retracted messages.
+        record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
+        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored only in the record, so
+            ``removals`` do not delete it.
+        signals: Notifications of the statements and retractions for another service.
+    """
+
+    statements: Sequence[Statement] = ()
+    removals: Sequence[Removal] = ()
+    record: MemoryRecord | None = None
+    dropped: str | None = None
+    signals: Sequence[PreferenceSignal] = ()
+
+
+@dataclass(frozen=True)
+class LoggedChanges:
+    """Content of a user's preference log. Statements and removals take effect in the order of their times.
+
+    Attributes:
+        statements: Preferences stated in messages, in the order of their times.
+        removals: Deleted preferences.
+        revision: Token that changes whenever live agents must read the preferences again.
+        signals: Signals that another service has not accepted yet, in the order of their numbers.
+        next_number: Number of the next signal.
+        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
+        retractions: Retractions of the messages whose statements are to be stored. Other retractions are not read.
+    """
+
+    statements: tuple[Statement, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    revision: str = ""
+    signals: tuple[PreferenceSignal, ...] = ()
+    next_number: int = 1
+    erased_at: float = -math.inf
+    retractions: tuple[Removal, ...] = ()
+
+    def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
+        return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
+
+    def after(self, change: PreferenceChange) -> LoggedChanges | None:
+        """Return the preference log after a change of preferences, or None if the change has no effect."""
+        removals = [each for each in change.removals if each.at > self.erased_at]
+        statements = merged(valid(self.statements, removals), self.admit(change.statements))
+        signals = self._signals_after(change, removals)
+        is_changed = statements != self.statements
+        if not (is_changed or removals or change.record or change.dropped or signals != self.signals):
+            return None
+        deleted = [each for each in removals if not each.message]
+        is_read = change.record or deleted or (removals and is_changed)
+        return replace(
+            self,
+            statements=statements,
+            removals=latest_removals([*self.removals, *deleted]),
+            revision=uuid.uuid4().hex if is_read else self.revision,
+            signals=signals,
+            next_number=max([self.next_number, *(each.number + 1 for each in signals)]),
+        )
+
+    def _signals_after(self, change: PreferenceChange, removals: Sequence[Removal]) -> tuple[PreferenceSignal, ...]:
+        """Return the pending signals after a change: without those of removed statements, and with numbers for new signals."""
+        kept = [each for each in self.signals if each.retracted or valid([each.statement], removals)]
+        new = [
+            each for each in change.signals if (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
+        ]
+        return (*kept, *(replace(each, number=number) for number, each in enumerate(new, self.next_number)))
+
+
+def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
+    """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
+    return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
