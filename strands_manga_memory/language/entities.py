@@ -224,9 +224,6 @@ def is_referent(entity: Entity) -> bool:
     return entity.type not in _COUNTS
 
 
-EN, JA = load_packs()
-
-
 def _value(match: re.Match[str]) -> str:
     return match["value"] if "value" in match.re.groupindex else match[0]
 
@@ -237,19 +234,22 @@ def _lower(match: re.Match[str]) -> str:
 
 def number_of(text: str) -> int:
     """Return the value of a number that is written in digits, in English words or in kanji."""
-    text = text.strip().replace(",", "")
-    if text.isascii():
-        return int(text) if text.isdigit() else int(normalized(text))
-    return kanji_number(text) if not any(sign.isdigit() and sign.isascii() for sign in text) else int(text)
+    plain = normalized(text).replace(",", "")
+    return int(plain) if plain.isdecimal() else kanji_number(plain)
+
+
+def _parts(match: re.Match[str]) -> dict[str, str]:
+    """Return the groups of a match that are not empty. The names of groups lose their numbers: ``day1`` becomes ``day``."""
+    return {name.rstrip("123456789"): value.lower() for name, value in match.groupdict().items() if value}
 
 
 _CURRENCIES = canonical_words("entities.currencies")
 
 
 def _price(match: re.Match[str]) -> str:
-    sign = (match["before"] or match["after"]).strip().lower()
-    amount = float((match["a"] or match["b"]).replace(",", "")) * (10_000 if match["man"] else 1) + int(match["rest"] or 0)
-    return f"{_CURRENCIES[sign]} {amount:.2f}".removesuffix(".00")
+    parts = _parts(match)
+    amount = float(parts["amount"].replace(",", "")) * (10_000 if "man" in parts else 1) + int(parts.get("rest", 0))
+    return f"{_CURRENCIES[parts['sign'].strip()]} {amount:.2f}".removesuffix(".00")
 
 
 def _phone(match: re.Match[str]) -> str | None:
@@ -263,17 +263,15 @@ _MONTHS = {name: number for number, names in enumerate(EN.groups("entities.month
 
 
 def _date(match: re.Match[str]) -> str | None:
-    groups = {name: value for name, value in match.groupdict().items() if value}
-    year = groups.get("y1") or groups.get("y2") or groups.get("y3") or groups.get("y4") or ""
-    if bare := groups.get("d5") or groups.get("d6"):
-        next_ = "next month " if groups.get("which", "").lower() == "next" else ""
-        return f"{next_}day {int(bare)}" if 1 <= int(bare) <= 31 else None
-    name = groups.get("name1") or groups.get("name2")
-    month = _MONTHS[name.lower().rstrip(".")] if name else int(groups.get("m1") or groups.get("m2") or 0)
-    day = int(groups.get("d1") or groups.get("d2") or groups.get("d3") or groups.get("d4") or 0)
+    parts = _parts(match)
+    if "bare" in parts:
+        next_ = "next month " if parts.get("which") == "next" else ""
+        return f"{next_}day {int(parts['bare'])}" if 1 <= int(parts["bare"]) <= 31 else None
+    month = _MONTHS[parts["name"].rstrip(".")] if "name" in parts else int(parts["m"])
+    day = int(parts["d"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    return f"{year}-{month:02}-{day:02}" if year else f"{month:02}-{day:02}"
+    return "-".join([*filter(None, [parts.get("y")]), f"{month:02}-{day:02}"])
 
 
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
@@ -281,18 +279,18 @@ _HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening"
 
 
 def _time(match: re.Match[str]) -> str | None:
-    said = {name: value.lower() for name, value in match.groupdict().items() if value}
-    if said.keys() <= {"h", "before", "night"}:
+    parts = _parts(match)
+    if parts.keys() <= {"h", "before", "night"} and "時" not in match[0]:
         return None  # a number alone is no time
-    hour, minute = int(said.get("h") or said["h3"]), int(said.get("m") or said.get("m3") or (30 if "jmin" in said else 0))
-    half = next((_HALVES[said[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in said), "")
-    if hour > 24 or minute > 59 or (hour > 12 and "half" in said):
+    hour, minute = int(parts["h"]), int(parts.get("m") or (30 if "jmin" in parts else 0))
+    half = next((_HALVES[parts[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in parts), "")
+    if hour > 24 or minute > 59 or (hour > 12 and "half" in parts):
         return None
-    if "past" in said:
-        hour, minute = divmod(hour * 60 + _PAST[said["past"]], 60)
-    if (half == "pm" or "night" in said) and hour < 12:
+    if "past" in parts:
+        hour, minute = divmod(hour * 60 + _PAST[parts["past"]], 60)
+    if (half == "pm" or "night" in parts) and hour < 12:
         hour += 12
-    elif hour == 12 and (half == "am" or "night" in said):
+    elif hour == 12 and (half == "am" or "night" in parts):
         hour = 0
     return f"{hour % 24:02}:{minute:02}"
 
@@ -341,10 +339,6 @@ def _title(match: re.Match[str]) -> str | None:
 _LANGUAGES = canonical_words("entities.languages")
 
 
-def _reference(match: re.Match[str]) -> str | None:
-    return _upper(match) if len(match["value"]) >= 5 else None
-
-
 def _upper(match: re.Match[str]) -> str:
     return match["value"].upper()
 
@@ -361,8 +355,9 @@ def isbn(match: re.Match[str]) -> str | None:
 
 
 def _volume(match: re.Match[str]) -> str:
-    first, last = (match["a"] or match["c"] or match["e"]), (match["b"] or match["d"])
-    return f"{number_of(first)}-{number_of(last)}" if last else str(number_of(first))
+    parts = _parts(match)
+    first = number_of(parts["first"])
+    return f"{first}-{number_of(parts['last'])}" if "last" in parts else str(first)
 
 
 def _series(match: re.Match[str]) -> str | None:
@@ -393,7 +388,6 @@ _CANONICAL: dict[str, Canonical] = {
     "phone": _phone,
     "price": _price,
     "quantity": _quantity,
-    "reference": _reference,
     "series": _series,
     "time": _time,
     "title": _title,

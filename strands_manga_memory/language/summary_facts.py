@@ -409,36 +409,20 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
-    later: dict[str, set[int]] = {}  # word to the later facts that hold it
-    of_users: set[int] = set()
+    later: list[tuple[frozenset[str], bool]] = []  # the words of each later fact, and whether it is the user's
     for at in yielding(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
-        group = FactKind.STATEMENT if fact.kind in OF_USERS else fact.kind
+        is_of_user = fact.kind in OF_USERS
+        group = FactKind.STATEMENT if is_of_user else fact.kind
         said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset((fact.text,))
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # The user's statement stays; the assistant's repetition of it is the first to be left out.
-        holders = _holding(said, later)
-        if holders & of_users if group is FactKind.STATEMENT else holders:
+        if any(said <= others and (of_user or not is_of_user) for others, of_user in later):
             continue
         newest.append(fact)
-        if at < since:
-            continue
-        if fact.key:
+        if at >= since:
             keys.add((group, fact.key))
-        if group is FactKind.STATEMENT:
-            of_users.add(at)
-        if fact.kind is not FactKind.TASK:
-            for word in said:
-                later.setdefault(word, set()).add(at)
+            if fact.kind is not FactKind.TASK:
+                later.append((said, is_of_user))
     return newest[::-1]
-
-
-def _holding(said: frozenset[str], facts: dict[str, set[int]]) -> set[int]:
-    """Return the positions of the facts that contain all words in ``said``. ``facts`` maps words to positions of facts."""
-    holders: set[int] | None = None
-    for word in said:
-        holders = facts.get(word, set()) if holders is None else holders & facts.get(word, set())
-        if not holders:
-            return set()
-    return holders or set()
