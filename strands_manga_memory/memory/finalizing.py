@@ -48,6 +48,7 @@ from strands_manga_memory.memory.records import (
     content_id,
     ended_at,
     episode_id,
+    new_record,
     parts_of,
     skip_unreadable,
     summary_id,
@@ -165,14 +166,7 @@ class MemoryKeeper:
         ``fields`` are the changed values. The creation time and the access count of ``known`` stay.
         """
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
-        first = known or MemoryRecord(
-            memory_id=id_,
-            type=type_,
-            content="",
-            importance=self.retention[type_].importance,
-            created_at=now,
-            updated_at=now,
-        )
+        first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
 
     def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:

@@ -22,7 +22,7 @@ from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at
-from strands_manga_memory.memory.records import AgentContext, Owner, item_of, record_of
+from strands_manga_memory.memory.records import AgentContext, Owner
 from strands_manga_memory.memory.statements import (
     PreferenceChange,
     Removal,
@@ -49,6 +49,7 @@ MOST_BYTES = 524_288
 _STATE = "state"
 _CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
 _TEXT = TypeAdapter(str)
+_CONTENT = TypeAdapter(PartitionContent)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
@@ -254,10 +255,8 @@ class HotProfile:
         Return whether they were cached. ``seen`` is the epoch and version that ``load_memories`` returned. Memories over
         512 KiB, or with unreadable records, are not cached.
         """
-        rows = [item_of(record, self._owner, None) for record in list(loaded.records.values())]
-        uses = {id_: list(used) for id_, used in list(loaded.uses.items())}
-        content = {"rows": rows, "uses": uses, "is_partial": loaded.is_partial, "since": loaded.since, "read_at": time.time()}
-        data = self._codec.encode(content, self._places[MEMORIES])
+        content = replace(loaded, records=dict(loaded.records))
+        data = self._codec.encode([time.time(), _CONTENT.dump_python(content)], self._places[MEMORIES])
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
         write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL)
@@ -269,16 +268,13 @@ class HotProfile:
     # Inside
 
     def _memories_of(self, record: HotRecord) -> PartitionContent | None:
-        data = self._field(record, MEMORIES, dict)
+        data = self._field(record, MEMORIES, list)
         if data is None:
             return None
         with trusted(self._places[MEMORIES]):
-            if time.time() - float(data["read_at"]) >= TTL:
-                return None  # limits how long a removal that could not be published has no effect
-            records = [record_of(row, self._owner, None) for row in data["rows"]]
-            uses = {str(id_): (int(count), float(at)) for id_, (count, at) in data["uses"].items()}
-            is_partial, since = bool(data["is_partial"]), float(data["since"])
-        return PartitionContent({each.memory_id: each for each in records}, uses, is_partial=is_partial, since=since)
+            read_at, content = data
+            # The limit matters if a removal could not be published.
+            return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
 
     def _publish(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
         try:

@@ -163,7 +163,7 @@ class MemoryReader:
             records = records[:limit]
             noted.counts["records"] = len(records)
         self._note_uses(record.memory_id for record in records)
-        return [self._cleaning.opened(snapshot.counted(record)) for record in records]
+        return [self._cleaning.opened(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory with its access count, or None if it does not exist."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import TypeAdapter
 from strands.memory import InjectionQueryContext, MemoryEntry
 from strands.types.content import Message
 
@@ -203,7 +204,6 @@ class Snapshot:
         self.records = loaded.records
         self.has_older_preferences = False
         self._removed: set[str] = set()
-        self._uses = loaded.uses
         self._retention = retention
         self._embed = embed
         self._lock = threading.RLock()
@@ -243,15 +243,11 @@ class Snapshot:
             if self._index is not None:
                 self._index.remove(names)
 
-    def used(self, ids: Iterable[str], now: float) -> None:
+    def used(self, ids: Collection[str], now: float) -> None:
         """Add a recall at the time ``now`` to the access counts of memories, for their ranking in this process."""
         with self._lock:
-            for id_ in ids:
-                self._uses[id_] = self._uses.get(id_, (0, 0.0))[0] + 1, now
-
-    def counted(self, record: MemoryRecord) -> MemoryRecord:
-        """Return a memory whose access count includes the latest recalls, which the stored count lacks."""
-        return counted(record, self._uses) if record.memory_id in self._uses else record
+            for id_ in self.records.keys() & ids:
+                self.records[id_] = counted(self.records[id_], {id_: (1, now)})
 
     def ranked(
         self,
@@ -298,7 +294,7 @@ class Snapshot:
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
         half_life = self._retention[MemoryType(record.type)].half_life
-        return score(self.counted(record), now=now, half_life=half_life, similarity=similarity)
+        return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
         """Return whether the text with the id ``name`` has a term in ``asked``. True if ``asked`` is None (vector search)."""
@@ -377,6 +373,7 @@ _SECONDS = 7 * DAY
 _MOST_PARTS, _MOST_BYTES = 8, 350_000
 """Most items of a list, and most bytes of an item. A DynamoDB item has at most 400 KB."""
 _MOST_FOUND = 64
+_ROWS = TypeAdapter(list[tuple[str, float, str]])
 
 
 @dataclass(frozen=True)
@@ -385,38 +382,25 @@ class WordList:
 
     Attributes:
         made_at: Time when the list was made, in seconds since 1970.
-        ids: Ids of the memories, the latest first.
-        importances: Importance of each memory, in the order of ``ids``.
-        words: One text for each memory, in the order of ``ids``: the checksums of the memory's words, with a space before and
-            after each checksum.
+        rows: Id, importance and words of each memory, the latest memory first. The words are a text of their checksums, with a
+            space before and after each checksum.
     """
 
     made_at: float
-    ids: list[str] = field(default_factory=list)
-    importances: list[float] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-
-    def add(self, ids: Iterable[str], importances: Iterable[float], words: Iterable[str]) -> None:
-        """Append memories with their importances and words to the list. They must be older than the memories in the list."""
-        self.ids.extend(map(str, ids))
-        self.importances.extend(map(float, importances))
-        self.words.extend(map(str, words))
-        if not len(self.ids) == len(self.importances) == len(self.words):
-            raise ValueError("each memory must have an importance and words")
+    rows: list[tuple[str, float, str]]
 
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
         scores: dict[str, float] = {}
         for word in sorted({f" {_checksum(term)} " for term in terms}):
-            found = [id_ for id_, words in zip(self.ids, self.words, strict=True) if word in words]
+            found = [id_ for id_, _, words in self.rows if word in words]
             scores |= {id_: scores.get(id_, 0.0) + 1 / math.log2(1 + len(found)) for id_ in found}
-        return sorted((id_ for id_ in self.ids if id_ in scores), key=lambda id_: -scores[id_])
+        return sorted((id_ for id_, _, _ in self.rows if id_ in scores), key=lambda id_: -scores[id_])
 
     def by_importance(self, types: Collection[str]) -> list[str]:
         """Return the ids of all listed memories of some types, the most important first, then the latest first."""
-        listed = zip(self.importances, self.ids, strict=True)
-        found = [pair for pair in listed if pair[1].partition("#")[0] in types]
-        return [id_ for _, id_ in sorted(found, key=lambda pair: -pair[0])]
+        rows = sorted(self.rows, key=lambda row: -row[1])
+        return [id_ for id_, _, _ in rows if id_.partition("#")[0] in types]
 
 
 class OlderMemories:
@@ -482,11 +466,11 @@ class OlderMemories:
             for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
                 place = place_of(owner, str(item["memory_id"]))
                 with trusted(place):
-                    made_at, parts, *columns = self._codec.decode(item["data"], place)
+                    made_at, parts, rows = self._codec.decode(item["data"], place)
                     if found is None:
-                        found, missing = WordList(float(made_at)), int(parts)
+                        found, missing = WordList(float(made_at), []), int(parts)
                     if made_at == found.made_at:  # else a part of an earlier list, which had more parts
-                        found.add(*columns)
+                        found.rows.extend(_ROWS.validate_python(rows))
                         missing -= 1
         except CorruptRecordError:
             return None
@@ -509,11 +493,10 @@ class OlderMemories:
         rows = ((record.memory_id, record.importance, _words_of(record)) for record in listed)
         split = parts_of(rows, lambda row: len(row[0].encode()) + len(row[2]) + 12, _MOST_BYTES)
         parts = list(itertools.islice(split, _MOST_PARTS)) or [[]]
-        writes, words = list[Write](), WordList(made_at)
+        writes = list[Write]()
         for number, part in enumerate(parts):
-            id_, columns = f"{_WORDS}{number}", [list(column) for column in zip(*part, strict=True)] or [[], [], []]
-            words.add(*columns)
-            data = self._codec.encode([made_at, len(parts), *columns], place_of(owner, id_))
+            id_ = f"{_WORDS}{number}"
+            data = self._codec.encode([made_at, len(parts), part], place_of(owner, id_))
             item = {"user_id": owner.partition, "memory_id": id_, "data": data, "expires_at": int(made_at + _SECONDS)}
             writes.append(Write(item=item))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
@@ -522,7 +505,7 @@ class OlderMemories:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
-        return loaded, words
+        return loaded, WordList(made_at, list(itertools.chain(*parts)))
 
 
 def _words_of(record: MemoryRecord) -> str:

@@ -6,9 +6,7 @@ recall of memories is first recorded in an item of its own, and later added to t
 
 from __future__ import annotations
 
-import hmac
 import logging
-import os
 import random
 import time
 import uuid
@@ -18,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError
-from strands_manga_memory.language.preferences import canonical_value
 from strands_manga_memory.memory.records import (
     DAY,
     ERASED,
@@ -32,12 +29,10 @@ from strands_manga_memory.memory.records import (
     Retention,
     UseCounts,
     add_uses,
-    content_id,
     counted,
     episode_id,
     item_of,
     place_of,
-    preference_id,
     question_record,
     record_of,
     skip_unreadable,
@@ -46,76 +41,6 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
-
-SALT = f"{INTERNAL}salt"
-
-USUAL_SLOTS = frozenset(
-    ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
-)
-"""Subjects of preferences whose names reveal nothing about a user."""
-
-
-class UserSalt:
-    """Random salt from which the ids of a user's preferences are derived.
-
-    The salt is stored encrypted in the memory table, so that only a holder of the encryption key can derive the id of a
-    preference from its subject. Without an encrypting codec, and for the common subjects in ``USUAL_SLOTS``, the id has
-    the subject in clear text and needs no salt. An erasure of the user deletes the salt.
-    """
-
-    def __init__(self, table: Table, owner: Owner, codec: Codec | None) -> None:
-        self._table = table
-        self._owner = owner
-        self._codec = codec
-        self._place = place_of(owner, SALT)
-        self._salt: bytes | None = None
-
-    def preference_id(self, key: str) -> str:
-        """Return the memory id of the preference with the key ``key``, such as ``genre``.
-
-        Raises:
-            ConflictError: The user's memories are being erased.
-            CorruptRecordError: The salt is damaged.
-            KeyMissingError: The encryption key of the salt is missing or destroyed.
-        """
-        codec = self._codec
-        if codec is None or not codec.encrypts or key in USUAL_SLOTS:
-            return preference_id(key)
-        if self._salt is None:
-            self._salt = self._read(codec) or self._made(codec)
-        plain = " ".join(key.casefold().split())
-        return f"{MemoryType.PREFERENCE}#~{hmac.digest(self._salt, plain.encode(), 'sha256').hex()[:32]}"
-
-    def statement_id(self, statement: str) -> str:
-        """Return the memory id of a preference that has only a text, and no subject such as ``genre``.
-
-        The id is derived from the text ``statement``. Raises ConflictError while the user's memories are erased, and
-        CorruptRecordError if the stored salt cannot be decrypted.
-        """
-        plain = canonical_value(statement)
-        if self._codec is None or not self._codec.encrypts:
-            return content_id(MemoryType.PREFERENCE, plain)
-        return self.preference_id(f"~{plain}")
-
-    def _made(self, codec: Codec) -> bytes:
-        """Create and store the user's salt for ids, and return the stored salt. All concurrent writers get the first salt."""
-        sealed = codec.encode(os.urandom(32), self._place)
-        self._table.put({"user_id": self._owner.partition, "memory_id": SALT, "salt": sealed}, when=ABSENT)
-        there = self._read(codec)
-        if there is None:
-            raise ConflictError(f"record={self._place!r} keeps changing; try again")
-        return there
-
-    def _read(self, codec: Codec) -> bytes | None:
-        item = self._table.get(self._owner.partition, SALT)
-        if item is None:
-            return None
-        with trusted(self._place):
-            salt = codec.decode(item["salt"], self._place)
-            if not isinstance(salt, bytes):
-                raise TypeError("the salt must be bytes")
-            return salt
-
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +62,8 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Recalls that the access counts in ``records`` lack: their number and the last time, keyed by memory id.
+        uses: Recalls that the table's access counts lack, but those in ``records`` include: their number and the last time,
+            keyed by memory id.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -234,7 +160,6 @@ class UserPartition:
         self.owner = owner
         self.codec = codec
         self.clock = clock
-        self.salt = UserSalt(table, owner, codec)
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
@@ -288,9 +213,7 @@ class UserPartition:
             is_listed = bool(latest) and type_ in (MemoryType.FACT, MemoryType.FEEDBACK)
             ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
             latest = [id_ for id_ in latest if id_.startswith(f"{type_}#")]
-        loaded = self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST)
-        loaded.uses = marks.uses
-        return loaded
+        return self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids, and all preferences if ``with_preferences`` is True.
@@ -299,12 +222,15 @@ class UserPartition:
         """
         return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
 
-    def _load(self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True) -> PartitionContent:
+    def _load(
+        self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True, uses: UseCounts | None = None
+    ) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
-        ``are_all`` is False if the table may have facts or feedback older than those in ``ids``.
+        ``are_all`` is False if the table may have facts or feedback older than those in ``ids``. ``uses`` are recalls that were
+        read before.
         """
-        loaded, sealed = PartitionContent(), set[str]()
+        loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
         groups = [(list(items.values()), not are_all)]
         for each in ranges:
@@ -323,6 +249,7 @@ class UserPartition:
             place = place_of(self.owner, min(sealed))
             what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
             raise CorruptRecordError(f"{what}; is this their key?", record=place)
+        loaded.records |= {id_: counted(loaded.records[id_], loaded.uses) for id_ in loaded.records.keys() & loaded.uses.keys()}
         return loaded
 
     def _take(self, item: Item, loaded: PartitionContent) -> None:

@@ -24,8 +24,10 @@ from strands_manga_memory.memory.records import (
     MemoryRecord,
     MemoryType,
     Owner,
+    new_record,
     opened_body,
     place_of,
+    preference_id,
     record_of,
     sealed_unless_plain,
     skip_unreadable,
@@ -56,6 +58,10 @@ BUCKETS = 16
 _NOTE_SECONDS = 90 * DAY
 """Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
+_USUAL_SLOTS = frozenset(
+    ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
+)
+"""Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET = "sources", "set"
 """Names in the metadata of a preference: the messages of its values, and the value that the application set last."""
 
@@ -148,7 +154,7 @@ class PreferenceLog:
             changed |= records
             if revisions is not None:
                 before, revision = revisions
-                stated = [] if change.record is None else self._bases(change.record)
+                stated = [] if change.record is None else _bases(change.record)
                 self._publish(statements=stated, removals=change.removals, before=before, revision=revision)
         if self._send_later is not None and change.signals:
             self._send_later(self.partition.owner)
@@ -245,16 +251,18 @@ class PreferenceLog:
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
         """Return the preference records to write after a change of the log, keyed by id. None means a record to delete."""
-        now, salt = self.partition.clock(), self.partition.salt
+        now = self.partition.clock()
         known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
         records = {id_: record for id_, record in known.items() if id_ != change.dropped}
+        ids = {slot_of(record): id_ for id_, record in reversed(records.items())}
         if (new := change.record) is not None:
-            earlier = records.get(new.memory_id)
-            records[new.memory_id] = new if earlier is None else self._replaced(earlier, new)
-        bases = {id_: each for id_, record in records.items() if (each := self._bases(record))}
+            id_ = ids.setdefault(slot_of(new), self._new_id(slot_of(new)))
+            new = replace(new, memory_id=id_)
+            records[id_] = self._replaced(records[id_], new) if id_ in records else new
+        bases = {id_: each for id_, record in records.items() if (each := _bases(record))}
         wanted: dict[str, MemoryRecord] = {}
         for slot, state in fold([*chain(*bases.values()), *statements]).items():
-            id_ = salt.statement_id(state.value) if slot.startswith("~") else salt.preference_id(slot)
+            id_ = ids.get(slot) or self._new_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
         made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
         gone = sorted(id_ for id_ in known | records if id_ not in wanted and id_ in made)
@@ -264,6 +272,13 @@ class PreferenceLog:
         written = {id_: each for id_, each in wanted.items() if each is not known.get(id_) and id_ not in unreadable}
         return {**dict.fromkeys(gone), **written}
 
+    def _new_id(self, slot: str) -> str:
+        """Return an id for the record of a subject. If the records are encrypted, the id of an unusual subject is random."""
+        codec = self.partition.codec
+        if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
+            return f"{MemoryType.PREFERENCE}#~{uuid.uuid4().hex}"
+        return f"{MemoryType.PREFERENCE}#{slot}" if slot.startswith("~") else preference_id(slot)
+
     def _record(
         self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
     ) -> MemoryRecord:
@@ -272,22 +287,14 @@ class PreferenceLog:
         if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
             return known
         at = state.by.at
-        first = known or MemoryRecord(
-            memory_id=id_,
-            type=MemoryType.PREFERENCE,
-            content="",
-            importance=self._importance,
-            created_at=at,
-            updated_at=at,
-            version=0,
-        )
+        first = known or new_record(id_, self._importance, at, version=0)
         content = state.value
         metadata: dict[str, Any] = {"session_id": state.by.session_id, _SOURCES: {"": state.by.message_id or ""}}
         if has_slot:
             shown = str(first.metadata.get("preference_key") or slot)
             content = f"{shown}: {state.value}"
             metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
-        if bases := self._bases(first):
+        if bases := _bases(first):
             metadata[SET] = [[each.preference.value, each.at] for each in bases]
         return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
 
@@ -296,21 +303,11 @@ class PreferenceLog:
 
         Earlier values that the application set are kept, because they may have changed other preferences.
         """
-        earlier = [each for each in self._bases(known) if each.preference.value != new.metadata["value"]]
+        earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
         values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]] + new.metadata[SET]
         metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
         metadata |= {**new.metadata, SET: values}
         return known.changed(content=new.content, importance=new.importance, updated_at=new.updated_at, metadata=metadata)
-
-    def _bases(self, record: MemoryRecord) -> list[Statement]:
-        """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its time, oldest first."""
-        slot, value = slot_and_value(record)
-        if not slot or self.partition.salt.preference_id(slot) != record.memory_id:
-            return []
-        given = record.metadata.get(SET)
-        if given is None:
-            given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
-        return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text]
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
         """Return the table item and the record (None if unreadable) of each stored preference, keyed by id."""
@@ -321,7 +318,7 @@ class PreferenceLog:
             stored[id_] = item, None
             with skip_unreadable(), trusted(place_of(owner, id_)):
                 record = record_of(item, owner, self.partition.codec)
-                self._bases(record)  # may be damaged
+                _bases(record)  # may be damaged
                 stored[id_] = item, record
         return stored
 
@@ -389,6 +386,20 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
     return "", record.content
+
+
+def slot_of(record: MemoryRecord) -> str:
+    """Return the subject of a preference record. Without a subject, return a digest of its content, as ``Statement.slot``."""
+    return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
+
+
+def _bases(record: MemoryRecord) -> list[Statement]:
+    """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its time, oldest first."""
+    slot, value = slot_and_value(record)
+    given = record.metadata.get(SET)
+    if given is None:
+        given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
+    return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text and slot]
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:

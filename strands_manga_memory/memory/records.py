@@ -17,7 +17,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, InstanceOf, Strict, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, TypeAdapter
 
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
@@ -167,6 +167,8 @@ class MemoryRecord:
         unknown: Attributes written by a later version of this package. They are preserved on writes.
     """
 
+    __pydantic_config__ = ConfigDict(validate_by_name=True)
+
     memory_id: InstanceOf[str]
     type: Annotated[str, AfterValidator(MemoryType), Field(validation_alias="memory_type")]
     content: InstanceOf[str]
@@ -193,6 +195,12 @@ class MemoryRecord:
     def changed(self, **fields: Any) -> MemoryRecord:
         """Return a copy of the record with some fields changed and the next version number."""
         return replace(self, version=self.version + 1, **fields)
+
+
+def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> MemoryRecord:
+    """Create a memory at the time ``at``, of the type with which its id begins. ``fields`` replaces the initial values."""
+    first = {"type": MemoryType(memory_id.partition("#")[0]), "content": "", "created_at": at, "updated_at": at}
+    return MemoryRecord(memory_id=memory_id, importance=importance, **{**first, **fields})
 
 
 _STORED = TypeAdapter(MemoryRecord)
@@ -293,12 +301,10 @@ def question_id(summary_id: str) -> str:
 def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
     """Create the record that holds the open questions of a session summary."""
     at = float(summary.metadata["ended_at"])
-    return MemoryRecord(
-        memory_id=question_id(summary.memory_id),
-        type=MemoryType.QUESTION,
-        content="",
-        importance=rule.importance,
-        created_at=summary.created_at,
+    return new_record(
+        question_id(summary.memory_id),
+        rule.importance,
+        summary.created_at,
         updated_at=summary.updated_at,
         expires_at=rule.expires_at(at),
         metadata={

@@ -21,7 +21,7 @@ from strands_manga_memory.memory.memory_reader import MemoryReader
 from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type, entries_of
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
-from strands_manga_memory.memory.preference_log import SET, PreferenceLog, slot_and_value
+from strands_manga_memory.memory.preference_log import SET, PreferenceLog, slot_and_value, slot_of
 from strands_manga_memory.memory.profile_service import PreferenceOutbox, ProfileReader, ProfileSource
 from strands_manga_memory.memory.records import (
     INTERNAL,
@@ -35,6 +35,8 @@ from strands_manga_memory.memory.records import (
     checked_importance,
     content_id,
     content_key,
+    new_record,
+    preference_id,
     question_id,
 )
 from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest
@@ -231,13 +233,11 @@ class UserMemoryStore(MemoryStore):
         rule, now = self._retention[MemoryType.PREFERENCE], self.partition.clock()
         name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
         shown = " ".join(name.split())
-        record = MemoryRecord(
-            memory_id=self.partition.salt.preference_id(slot_for_key(name)),
-            type=MemoryType.PREFERENCE,
+        record = new_record(
+            preference_id(slot_for_key(name)),
+            rule.importance if importance is None else checked_importance("importance", importance),
+            now,
             content=f"{shown}: {value}",
-            importance=rule.importance if importance is None else checked_importance("importance", importance),
-            created_at=now,
-            updated_at=now,
             metadata={
                 **self._cleaning.metadata(metadata or {}),
                 "preference_key": shown,
@@ -246,10 +246,11 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
-        if record.memory_id not in changed:  # an unreadable record is never replaced
+        stored = next((each for each in changed.values() if each is not None and slot_of(each) == slot_of(record)), None)
+        if stored is None:  # an unreadable record is never replaced
             what = f"the stored preference is damaged, so it is not replaced; call forget({record.memory_id!r}) first"
             raise CorruptRecordError(what, record=record.memory_id)
-        return self._noted(changed.get(record.memory_id) or record)
+        return self._noted(stored)
 
     def record_feedback(
         self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
@@ -470,15 +471,7 @@ class UserMemoryStore(MemoryStore):
             id_ = self.partition.id_of_summary(summary_name or f"~{content_key(text)}", rule.expires_at(now))
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
-            first = known or MemoryRecord(
-                memory_id=id_,
-                type=type_,
-                content=text,
-                importance=worth,
-                created_at=now,
-                updated_at=now,
-                version=0,
-            )
+            first = known or new_record(id_, worth, now, content=text, version=0)
             merged = {**first.metadata, **extra}
             content = first.content if summary_name is None else text
             fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
