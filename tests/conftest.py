@@ -91,7 +91,7 @@ def _no_work_left() -> Iterator[None]:
     yield
     for left in writer.writers():
         with left._changed:
-            left._timer_of.clear()
+            left._timers.clear()
 
 
 @pytest.fixture

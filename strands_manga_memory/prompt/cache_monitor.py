@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -154,12 +154,6 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[_MessageFingerpri
     ]
 
 
-def _count_shared_messages(previous: Sequence[_MessageFingerprint], current: Sequence[_MessageFingerprint]) -> int:
-    """Count the messages at the beginning of two requests that have equal content."""
-    pairs = zip(previous, current, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
-
-
 def _count_repeated_tokens(
     context: InvokeModelContext,
     current: Sequence[_MessageFingerprint],
@@ -252,7 +246,7 @@ class PromptCacheMonitor(Plugin):
         self._lock = threading.Lock()
         self._last_requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
         self._pending: dict[tuple[str, str], tuple[Cause, ...]] = {}
-        self._hours: dict[int, list[int]] = {}
+        self._hours: dict[int, Counter[str]] = {}
         self._drops: deque[CacheMiss] = deque(maxlen=_MAX_DROPS)
         self._causes: Counter[Cause] = Counter()
         self._compared = self._changed = self._whole = self._uncached = 0
@@ -297,7 +291,8 @@ class PromptCacheMonitor(Plugin):
                 causes = [cause for cause, part in request.parts.items() if previous.parts[cause] != part]
                 self._compared += 1
                 self._changed += bool(causes)
-                shared = _count_shared_messages(previous.messages, request.messages)
+                pairs = zip(previous.messages, request.messages, strict=False)
+                shared = sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
                 self._uncached += _count_repeated_tokens(context, request.messages, previous.messages, shared)
                 if shared == len(previous.messages):
                     self._whole += 1
@@ -338,9 +333,8 @@ class PromptCacheMonitor(Plugin):
         with self._lock:
             request = self._last_requests.get(_key(agent))
             total = prompt_tokens(usage, type(agent.model) if request is None else request.model_class)
-            hour = self._hours.setdefault(int(now // _HOUR), [0, 0, 0, 0])
-            for at, amount in enumerate((1, total, read, write)):
-                hour[at] += amount
+            hour = self._hours.setdefault(int(now // _HOUR), Counter())
+            hour.update(calls=1, input_tokens=total, read_tokens=read, write_tokens=write)
             while len(self._hours) > _MAX_HOURS:
                 del self._hours[min(self._hours)]
             causes = self._pending.pop(_key(agent), ())
@@ -364,16 +358,14 @@ class PromptCacheMonitor(Plugin):
     def stats(self) -> CacheStats:
         """Return the prompt cache statistics of the recorded model calls."""
         with self._lock:
-            hours = {hour: list(counts) for hour, counts in sorted(self._hours.items())}
+            hours = {hour: Counter(counts) for hour, counts in sorted(self._hours.items())}
             causes, compared, changed = dict(self._causes), self._compared, self._changed
             whole, uncached = self._whole, self._uncached
-        days: dict[int, list[int]] = {}
+        days: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for hour, counts in hours.items():
-            day = days.setdefault(hour * _HOUR // _DAY, [0, 0, 0, 0])
-            for at, amount in enumerate(counts):
-                day[at] += amount
-        worst = min(((_use(counts)["hit_rate"], day) for day, counts in days.items() if counts[1]), default=None)
-        everything = _use([sum(counts[at] for counts in hours.values()) for at in range(4)])
+            days[hour * _HOUR // _DAY].update(counts)
+        worst = min(((_use(counts)["hit_rate"], day) for day, counts in days.items() if counts["input_tokens"]), default=None)
+        everything = _use(sum(days.values(), Counter()))
         saved = everything["read_tokens"] * (1 - self._prices.read) - everything["write_tokens"] * (self._prices.write - 1)
         return CacheStats(
             **everything,
@@ -382,9 +374,9 @@ class PromptCacheMonitor(Plugin):
             saved_tokens=round(saved, 1),
             drops={cause.value: number for cause, number in causes.items()},
             prefix_changes=changed,
-            prefix_stability=1.0 if not compared else round(1 - changed / compared, 6),
-            whole_prefixes=1.0 if not compared else round(whole / compared, 6),
-            uncached_history_tokens=0.0 if not compared else round(uncached / compared, 1),
+            prefix_stability=round(1 - changed / max(1, compared), 6),
+            whole_prefixes=round(whole / compared, 6) if compared else 1.0,
+            uncached_history_tokens=round(uncached / max(1, compared), 1),
         )
 
     def report(self) -> str:
@@ -411,11 +403,10 @@ def _key(agent: Any) -> tuple[str, str]:
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 
-def _use(counts: Sequence[int]) -> CacheUse:
-    calls, total, read, write = counts
-    return CacheUse(
-        calls=calls, input_tokens=total, read_tokens=read, write_tokens=write, hit_rate=round(read / total, 4) if total else 0.0
-    )
+def _use(counts: Counter[str]) -> CacheUse:
+    names = ("calls", "input_tokens", "read_tokens", "write_tokens")
+    hit_rate = round(counts["read_tokens"] / (counts["input_tokens"] or 1), 4)
+    return cast("CacheUse", {**{name: counts[name] for name in names}, "hit_rate": hit_rate})
 
 
 def _time(at: float, form: str) -> str:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from strands_manga_memory.arguments import checked, not_negative, with_method
-from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.stores.dynamodb_requests import (
     MISSING,
     NOT_MET,
-    DynamoDBRequests,
     attributes_of,
+    code_of,
     expression_of,
+    is_whole,
     item_of,
     table_definition,
+    translated,
     value_of,
 )
 from strands_manga_memory.stores.table import (
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
+_HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
+"""Operations whose answer has a body."""
+
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 _RANGES = {
     (): "",
@@ -71,6 +76,11 @@ class DynamoDBTable:
         sleep: Function that waits for the given seconds. Default ``time.sleep``.
         rand: Function that returns a random number from 0 to 1. The default does not use the global generator of ``random``.
 
+    Attributes:
+        schema: Names of the keys and indexes.
+        client: The boto3 client.
+        name: Name of the table.
+
     Raises:
         ValueError: ``deadline`` or ``create_deadline`` is negative.
     """
@@ -89,27 +99,17 @@ class DynamoDBTable:
         rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
         self.schema = schema
-        self._name = name or schema.name
+        self.name = name or schema.name
+        self.client = with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
+        self._deadline = not_negative("deadline", deadline)
         self._create_deadline = not_negative("create_deadline", create_deadline)
-        not_negative("deadline", deadline)
-        with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
-        self._requests = DynamoDBRequests(client, self._name, deadline=deadline, clock=clock, sleep=sleep, rand=rand)
         self._clock = clock
         self._sleep = sleep
+        self._rand = rand
         renew_in_child(self)
 
     def __repr__(self) -> str:
-        return f"DynamoDBTable({self._name!r})"
-
-    @property
-    def client(self) -> DynamoDBClient:
-        """The boto3 client of the table."""
-        return self._requests.client
-
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        return self._name
+        return f"DynamoDBTable({self.name!r})"
 
     def create_if_missing(self) -> None:
         """Create the table with its indexes if it is missing, wait until the table is active, and enable its TTL.
@@ -122,7 +122,7 @@ class DynamoDBTable:
         """
         status = self._status()
         if not status:
-            self._requests.call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self._name))
+            self._call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self.name))
             status = self._status()
         end = self._clock() + self._create_deadline
         for tries in count():
@@ -130,7 +130,7 @@ class DynamoDBTable:
                 break
             if self._clock() >= end:
                 raise StoreUnavailableError(
-                    f"table=<{self._name}> | still {status or 'not visible'} after {self._create_deadline} s"
+                    f"table=<{self.name}> | still {status or 'not visible'} after {self._create_deadline} s"
                 )
             self._sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
@@ -138,7 +138,7 @@ class DynamoDBTable:
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
-        answer = self._requests.ask("get_item", TableName=self._name, Key=self._place((partition, sort)), ConsistentRead=True)
+        answer = self._ask("get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True)
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -146,8 +146,8 @@ class DynamoDBTable:
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
-            for answer in self._requests.batch("batch_get_item", places[start : start + _GETS]):
-                for stored in answer["Responses"].get(self._name, ()):
+            for answer in self._batch("batch_get_item", places[start : start + _GETS]):
+                for stored in answer["Responses"].get(self.name, ()):
                     item = item_of(stored)
                     found[item[self.schema.partition], item[self.schema.sort]] = item
         return found
@@ -157,16 +157,16 @@ class DynamoDBTable:
 
         The argument ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
-        request = {"TableName": self._name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
-        return self._requests.call("put_item", expected=NOT_MET, **request) is not None
+        request = {"TableName": self.name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
+        return self._call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record, or return False if the stored record does not meet the condition ``when``.
 
         A missing record is no error.
         """
-        request = {"TableName": self._name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
-        return self._requests.call("delete_item", expected=NOT_MET, **request) is not None
+        request = {"TableName": self.name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
+        return self._call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
@@ -182,7 +182,7 @@ class DynamoDBTable:
             requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
         every = list(requests.values())
         for start in range(0, len(every), _WRITES):
-            for _ in self._requests.batch("batch_write_item", every[start : start + _WRITES]):
+            for _ in self._batch("batch_write_item", every[start : start + _WRITES]):
                 pass
 
     def query(
@@ -209,7 +209,7 @@ class DynamoDBTable:
             return iter(())
         names = {"#p": self.schema.partition} | ({"#s": self.schema.sort} if bounds else {})
         request: dict[str, Any] = {
-            "TableName": self._name,
+            "TableName": self.name,
             "KeyConditionExpression": "#p = :p" + _RANGES[tuple(bounds)],
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": {mark: value_of(bound) for mark, bound in {":p": partition, **bounds}.items()},
@@ -220,7 +220,7 @@ class DynamoDBTable:
             wanted = dict.fromkeys((self.schema.partition, self.schema.sort, *attributes))
             names.update((f"#a{number}", name) for number, name in enumerate(wanted))
             request["ProjectionExpression"] = ", ".join(f"#a{number}" for number in range(len(wanted)))
-        return self._requests.pages(request, limit)
+        return self._pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return True.
@@ -235,14 +235,14 @@ class DynamoDBTable:
             return True
         actions: list[dict[str, Any]] = []
         for write in writes:
-            what = {"TableName": self._name, **expression_of(write.when, self.schema.partition)}
+            what = {"TableName": self.name, **expression_of(write.when, self.schema.partition)}
             if write.item is not None:
                 actions.append({"Put": {"Item": attributes_of(write.item), **what}})
             elif write.key is not None:
                 kind = "ConditionCheck" if write.is_check else "Delete"
                 actions.append({kind: {"Key": self._place(write.key), **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
-        return self._requests.call("transact_write_items", expected=NOT_MET, **request) is not None
+        return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
         """Close the connections that a forked process has inherited from its parent."""
@@ -250,10 +250,10 @@ class DynamoDBTable:
 
     def close(self) -> None:
         """Close the connections of the client. The table remains usable, and opens new connections."""
-        self._requests.client.close()
+        self.client.close()
 
     def _status(self) -> str:
-        answer = self._requests.call("describe_table", TableName=self._name, expected=MISSING)
+        answer = self._call("describe_table", TableName=self.name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _switch_ttl_on(self) -> None:
@@ -261,10 +261,10 @@ class DynamoDBTable:
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
-        request = {"TableName": self._name, "TimeToLiveSpecification": wanted}
-        answer = self._requests.call("update_time_to_live", expected="ValidationException", **request)
+        request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
+        answer = self._call("update_time_to_live", expected="ValidationException", **request)
         if answer is None and not self._has_ttl():  # neither by this call nor by another process
-            raise StoreError(f"table=<{self._name}> | its TTL cannot be enabled now; was it just disabled?")
+            raise StoreError(f"table=<{self.name}> | its TTL cannot be enabled now; was it just disabled?")
 
     def _has_ttl(self) -> bool:
         """Return whether automatic deletion of expired records (TTL) is enabled for the table.
@@ -272,12 +272,12 @@ class DynamoDBTable:
         Raises:
             StoreError: TTL is enabled for another attribute than that of the schema.
         """
-        ttl = self._requests.ask("describe_time_to_live", TableName=self._name)["TimeToLiveDescription"]
+        ttl = self._ask("describe_time_to_live", TableName=self.name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False
         if ttl["AttributeName"] != self.schema.ttl:
             raise StoreError(
-                f"table=<{self._name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not for {self.schema.ttl!r}"
+                f"table=<{self.name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not for {self.schema.ttl!r}"
             )
         return True
 
@@ -287,3 +287,98 @@ class DynamoDBTable:
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)
         return attributes_of(item)
+
+    def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
+        """Send the arguments ``request`` of a query, and yield at most ``limit`` records; all if ``limit`` is None.
+
+        Further pages are requested when they are needed.
+        """
+        while limit is None or limit > 0:
+            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
+            for stored in answer["Items"]:
+                yield item_of(stored)
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            limit = None if limit is None else limit - len(answer["Items"])
+
+    def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
+        """Send a batch of reads or writes, and yield the responses. Entries that DynamoDB did not process are sent again.
+
+        Args:
+            operation: ``batch_get_item`` or ``batch_write_item``.
+            entries: Keys to read, or write requests.
+
+        Raises:
+            StoreUnavailableError: No further entry was processed within the deadline.
+        """
+        reads = operation == "batch_get_item"
+        left = "UnprocessedKeys" if reads else "UnprocessedItems"
+        pauses = self._pauses()
+        while entries:
+            wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
+            answer = self._ask(operation, RequestItems={self.name: wanted})
+            yield answer
+            rest: Any = answer.get(left, {}).get(self.name, ())
+            rest = list(rest["Keys"]) if reads and rest else list(rest)
+            if len(rest) < len(entries):
+                pauses = self._pauses()
+            entries = rest
+            if entries:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise StoreUnavailableError(f"table=<{self.name}> | {len(entries)} records of a batch are throttled")
+                self._sleep(pause)
+
+    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+
+        Args:
+            operation: Name of the boto3 method, such as ``get_item``.
+            **request: Arguments of the method.
+
+        Raises:
+            StoreError: The request failed.
+        """
+        answer = self._call(operation, **request)
+        assert answer is not None  # noqa: S101 - no error was expected
+        return answer
+
+    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+
+        Args:
+            operation: Name of the boto3 method, such as ``put_item``.
+            expected: Error code after which the result is None. Default: no error is expected.
+            **request: Arguments of the method.
+
+        Raises:
+            StoreError: The request failed for another reason.
+        """
+        pauses = self._pauses()
+        while True:
+            problem: StoreError
+            try:
+                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
+            except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
+                if expected and code_of(error) == expected:
+                    return None
+                problem = translated(error, f"table=<{self.name}>")
+                problem.__cause__ = error
+            else:
+                if operation not in _HAS_BODY or is_whole(answer):
+                    return answer
+                problem = StoreUnavailableError(f"table=<{self.name}> | the answer was cut off")
+            may_pass = isinstance(problem, StoreUnavailableError) and not isinstance(problem, StoreRefusedError)
+            pause = next(pauses, None) if may_pass else None
+            if pause is None:
+                raise problem
+            self._sleep(pause)
+
+    def _pauses(self) -> Iterator[float]:
+        end = self._clock() + self._deadline
+        for tries in count():
+            pause = min(0.5, 0.025 * 2**tries) * (0.5 + self._rand() / 2)
+            if self._clock() + pause >= end:
+                return
+            yield pause

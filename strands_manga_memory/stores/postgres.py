@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
-from strands_manga_memory.stores.table import SESSIONS, Condition, Item, Key, SQLTable, TableSchema, Write, loaded
+from strands_manga_memory.stores.table import SESSIONS, Item, Key, SQLTable, TableSchema, Write, loaded
 
 _TRIES = 20
 
@@ -55,6 +55,7 @@ class PostgresTable(SQLTable):
     """
 
     _mark = "%s"
+    _pool: ConnectionPool[Connection] | None = None
 
     def __init__(self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0) -> None:
         seconds("deadline", deadline)
@@ -64,7 +65,11 @@ class PostgresTable(SQLTable):
             raise ValueError("conninfo is not a URL or connection string of PostgreSQL") from None  # it may hold a password
         self.schema = schema
         self.conninfo = conninfo
-        self._connections = Connections(conninfo, deadline)
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self.failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
+        """Time and error of the last failed connection attempt."""
+        renew_in_child(self)
 
     def __repr__(self) -> str:
         known = psycopg.conninfo.conninfo_to_dict(self.conninfo)
@@ -77,10 +82,6 @@ class PostgresTable(SQLTable):
             if connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone() == (None,):
                 with suppress(errors.UniqueViolation, errors.DuplicateTable):  # another process creates it at this moment
                     connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
-
-    def get(self, partition: str, sort: str) -> Item | None:
-        """Return a record, or None if the record is absent."""
-        return self.batch_get([(partition, sort)]).get((partition, sort))
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the existing records, keyed by their keys, in one request."""
@@ -98,10 +99,6 @@ class PostgresTable(SQLTable):
         found = {(row[0].decode(), row[1].decode()): row[2] for row in rows}
         return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
 
-    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
-        return self._write([Write(item=item, when=when)])
-
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with self._connected() as connection:  # returned before the caller processes a record
             return connection.execute(statement, values, binary=True).fetchall()
@@ -115,28 +112,36 @@ class PostgresTable(SQLTable):
     def _name(self) -> str:
         return super()._name().replace("%", "%%")  # psycopg reads a % as the beginning of a placeholder
 
+    def __del__(self) -> None:
+        if self._pool is not None:
+            self.close()
+
     def close(self) -> None:
         """Close the idle connections. The table remains usable, and opens new connections."""
-        self._connections.close()
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(timeout=0.1)
 
-    def _write(self, writes: Sequence[Write]) -> bool:
+    def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
         planned = self._planned(writes)
         for _ in range(_TRIES):
             try:
                 with self._connected() as connection, connection.transaction():
-                    stored: dict[Key, bytes | None] = {}
-                    for write in planned:
+                    absent = set()
+                    for key, write, _ in planned:
                         if write.when is not None:
-                            stored[write.key] = self._locked(connection, write.key)
-                            if not self._is_met(write, stored[write.key]):
+                            stored = self._locked(connection, key)
+                            if not self._is_met(write.when, key, stored):
                                 return False
-                    for write in planned:
-                        is_absent = write.when is not None and stored[write.key] is None
+                            if stored is None:
+                                absent.add(key)
+                    for key, write, data in planned:
                         if not write.is_check:
-                            self._replace(connection, write.key, write.data, was_absent=is_absent)
-                        elif is_absent:  # it cannot be locked: keep it absent until the end of the transaction
-                            self._replace(connection, write.key, b"", was_absent=True)
-                            self._replace(connection, write.key, None, was_absent=True)
+                            self._replace(connection, key, data, was_absent=key in absent)
+                        elif key in absent:  # it cannot be locked: keep it absent until the end of the transaction
+                            self._replace(connection, key, b"", was_absent=True)
+                            self._replace(connection, key, None, was_absent=True)
                     return True
             except _WriteConflict:
                 continue
@@ -164,11 +169,76 @@ class PostgresTable(SQLTable):
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
+        """Lend a connection of the pool for a ``with`` block.
+
+        The connection is closed if a transaction is still open at the end of the block.
+        """
         try:
-            with self._connections.one() as connection:
+            pool, connection = self._usable()
+            connection.until = time.monotonic() + self._deadline
+            try:
                 yield connection
+            finally:
+                connection.used_at = time.monotonic()
+                _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
         except (psycopg.Error, OSError) as error:
             raise translated(error, self.schema.name) from error
+
+    def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
+        """Return a connection whose server answers, and the pool of the connection.
+
+        Connections that the server has ended are replaced.
+        """
+        started = time.monotonic()
+        until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
+        while True:
+            pool = self._opened()
+            try:
+                connection = pool.getconn(min(_POLL_SECONDS, until - time.monotonic()))
+            except PoolClosed:  # by another thread that shares the table
+                continue
+            except PoolTimeout as error:
+                at, failure = self.failure
+                if failure is not None and at >= started:
+                    raise type(failure)(str(failure)) from failure
+                if time.monotonic() < until:
+                    continue
+                raise psycopg.OperationalError("no connection within the deadline: the server does not answer") from error
+            if connection.is_alive(min(_CHECK_SECONDS, _CHECK_SHARE * self._deadline)):
+                return pool, connection
+            # Connections that idled as long have probably ended, too. A failed ``check`` of the pool would replace only this
+            # one, after a pause of a second.
+            _give_back(pool, connection, is_sound=False)
+            pool.drain()
+
+    def _opened(self) -> ConnectionPool[Connection]:
+        """Return the pool of connections, which the first call opens."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self.conninfo,
+                    connection_class=Connection,
+                    kwargs={
+                        "owner": weakref.ref(self),
+                        "autocommit": True,
+                        "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
+                        "prepare_threshold": None,  # PgBouncer may use another server connection per transaction
+                    },
+                    min_size=0,
+                    max_size=_MOST_CONNECTIONS,
+                    reconnect_timeout=0,  # the next operation retries
+                    num_workers=2,
+                    open=True,
+                )
+            return self._pool
+
+    def renew_after_fork(self) -> None:
+        """Discard the parent process's pool of connections in a forked process.
+
+        The pool of the parent process stays referenced, because closing it would affect the parent.
+        """
+        _inherited.append(self._pool)
+        self._lock, self._pool = threading.Lock(), None
 
 
 def _bytes(key: Key) -> tuple[bytes, bytes]:
@@ -192,17 +262,17 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     @classmethod
-    def connect(cls, conninfo: str = "", *, owner: weakref.ref[Connections], **options: Any) -> Any:  # type: ignore[override]
+    def connect(cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any) -> Any:  # type: ignore[override]
         """Connect to the PostgreSQL server. Store the error of a failed attempt in ``owner``, and raise the error.
 
-        ``owner`` refers to the ``Connections`` of the pool. Threads that wait for a connection read the error there, because
-        the pool does not report the error to them.
+        ``owner`` refers to the table of the pool. Threads that wait for a connection read the error there, because the pool
+        does not report the error to them.
         """
         try:
             return super().connect(conninfo, **options)
         except psycopg.Error as error:
-            if (connections := owner()) is not None:
-                connections.failure = time.monotonic(), error
+            if (table := owner()) is not None:
+                table.failure = time.monotonic(), error
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
@@ -237,105 +307,6 @@ class Connection(psycopg.Connection[Any]):
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)
             return bool(selector.select(timeout=0))
-
-
-class Connections:
-    """Pool of up to 16 connections, opened on demand. The pool is thread-safe, and usable after a fork.
-
-    Args:
-        conninfo: URL or connection string of libpq.
-        deadline: Seconds that an operation on a connection may take. Before the operation, the wait for a connection may take
-            another ``deadline``, or 2 seconds if that is longer.
-    """
-
-    def __init__(self, conninfo: str, deadline: float) -> None:
-        self._conninfo = conninfo
-        self._deadline = deadline
-        self._lock = threading.Lock()
-        self._pool: ConnectionPool[Connection] | None = None
-        self.failure: tuple[float, psycopg.Error | None] = (-math.inf, None)
-        """Time and error of the last failed connection attempt."""
-        renew_in_child(self)
-
-    def __del__(self) -> None:
-        self.close()
-
-    @contextmanager
-    def one(self) -> Iterator[Connection]:
-        """Lend a connection of the pool for a ``with`` block.
-
-        The connection is closed if a transaction is still open at the end of the block.
-        """
-        pool, connection = self._usable()
-        connection.until = time.monotonic() + self._deadline
-        try:
-            yield connection
-        finally:
-            connection.used_at = time.monotonic()
-            _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
-
-    def close(self) -> None:
-        """Close the pool of connections. The next operation opens another pool."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close(timeout=0.1)
-
-    def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a connection whose server answers, and the pool of the connection.
-
-        Connections that the server has ended are replaced.
-        """
-        started = time.monotonic()
-        until = started + max(_LEAST_CONNECT_SECONDS, self._deadline)
-        while True:
-            pool = self._opened()
-            try:
-                connection = pool.getconn(min(_POLL_SECONDS, until - time.monotonic()))
-            except PoolClosed:  # by another thread that shares the table
-                continue
-            except PoolTimeout as error:
-                at, failure = self.failure
-                if failure is not None and at >= started:
-                    raise type(failure)(str(failure)) from failure
-                if time.monotonic() < until:
-                    continue
-                raise psycopg.OperationalError("no connection within the deadline: the server does not answer") from error
-            if connection.is_alive(min(_CHECK_SECONDS, _CHECK_SHARE * self._deadline)):
-                return pool, connection
-            # Connections that idled as long have probably ended, too. A failed ``check`` of the pool would replace only this
-            # one, after a pause of a second.
-            _give_back(pool, connection, is_sound=False)
-            pool.drain()
-
-    def _opened(self) -> ConnectionPool[Connection]:
-        """Return the pool of connections, which the first call opens."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ConnectionPool(
-                    self._conninfo,
-                    connection_class=Connection,
-                    kwargs={
-                        "owner": weakref.ref(self),
-                        "autocommit": True,
-                        "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
-                        "prepare_threshold": None,  # PgBouncer may use another server connection per transaction
-                    },
-                    min_size=0,
-                    max_size=_MOST_CONNECTIONS,
-                    reconnect_timeout=0,  # the next operation retries
-                    num_workers=2,
-                    open=True,
-                )
-            return self._pool
-
-    def renew_after_fork(self) -> None:
-        """Discard the parent process's pool of connections in a forked process.
-
-        The pool of the parent process stays referenced, because closing it would affect the parent.
-        """
-        _inherited.append(self._pool)
-        self._lock, self._pool = threading.Lock(), None
 
 
 def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_sound: bool) -> None:

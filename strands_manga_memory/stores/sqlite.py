@@ -1,4 +1,4 @@
-"""Table in a local SQLite file, and the connection of a process to this file."""
+"""Table in a local SQLite file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from strands_manga_memory.exceptions import (
     StoreUnavailableError,
 )
 from strands_manga_memory.lifecycle import renew_in_child
-from strands_manga_memory.stores.table import ABSENT, SESSIONS, Condition, Item, Key, SQLTable, TableSchema, Write, loaded
+from strands_manga_memory.stores.table import SESSIONS, Item, Key, SQLTable, TableSchema, Write, loaded
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +70,15 @@ class SQLiteTable(SQLTable):
         deadline: Seconds that an operation waits for other threads. Afterwards it may wait as long for other processes. Default
             5.
 
+    Attributes:
+        schema: Names of the table, its keys and its indexes.
+        path: Absolute path of the file.
+
     Raises:
         ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
     """
+
+    _connection: sqlite3.Connection | None = None
 
     @checked
     def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
@@ -80,118 +86,71 @@ class SQLiteTable(SQLTable):
             raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")
         seconds("deadline", deadline)
         self.schema = schema
-        self._file = SQLiteFile(path, table=schema.name, deadline=deadline, create=self._create)
+        self.path = Path(path).absolute()  # a later change of the working directory must not move the table
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._file: tuple[int, int] | None = None
+        self._is_scrub_due = False
         self._select = f"SELECT item FROM {self._name()} WHERE partition = ? AND sort = ?"  # noqa: S608
         self._delete = f"DELETE FROM {self._name()} WHERE partition = ? AND sort = ?"  # noqa: S608
-        self._insert = f"INSERT INTO {self._name()} (partition, sort, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
+        self._insert = f"INSERT INTO {self._name()} (partition, sort, item) VALUES (?, ?, ?)"  # noqa: S608
+        renew_in_child(self)
 
     def __repr__(self) -> str:
         return f"SQLiteTable({str(self.path)!r}, {self.schema.name!r})"
 
-    @property
-    def path(self) -> Path:
-        """Path of the SQLite file."""
-        return self._file.path
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def create_if_missing(self) -> None:
         """Create the SQLite file and the table if they are missing."""
-        with self._file.connected(create=True) as connection:
+        with self._connected(create=True) as connection:
             self._create(connection)
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        with self._file.transaction(connection):
+        with self._transaction(connection):
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._name()} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
                 "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
             )
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
-    def get(self, partition: str, sort: str) -> Item | None:
-        """Return a record, or None if the record is absent."""
-        with self._file.connected() as connection:
-            row = connection.execute(self._select, (partition, sort)).fetchone()
-        return None if row is None else loaded(row[0], (partition, sort), self.schema)
-
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Return the existing records, keyed by their keys."""
         found: dict[Key, Item] = {}
-        with self._file.connected() as connection:
+        with self._connected() as connection:
             for key in keys:
                 row = connection.execute(self._select, key).fetchone()
                 if row is not None:
                     found[key] = loaded(row[0], key, self.schema)
         return found
 
-    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
-        if when != ABSENT:
-            return self._write([Write(item=item, when=when)], scrub=scrub)
-        [write] = self._planned([Write(item=item)])
-        with self._file.connected() as connection, self._file.transaction(connection):
-            return bool(connection.execute(self._insert, (*write.key, write.data)).rowcount)
-
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._file.connected() as connection:  # released before the caller processes a record
+        with self._connected() as connection:  # released before the caller processes a record
             return connection.execute(statement, values).fetchall()
-
-    def close(self) -> None:
-        """Close the connection to the SQLite file. The table remains usable, and opens a new connection."""
-        self._file.close()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
         planned, removed = self._planned(writes), 0
-        with self._file.connected() as connection:
-            with self._file.transaction(connection):
-                for write in planned:
+        with self._connected() as connection:
+            with self._transaction(connection):
+                for key, write, _ in planned:
                     if write.when is not None:
-                        row = connection.execute(self._select, write.key).fetchone()
-                        if not self._is_met(write, None if row is None else row[0]):
+                        row = connection.execute(self._select, key).fetchone()
+                        if not self._is_met(write.when, key, None if row is None else row[0]):
                             return False
-                for write in planned:
+                for key, write, data in planned:
                     if write.is_check:
                         continue
-                    removed += connection.execute(self._delete, write.key).rowcount
-                    if write.data is not None:
-                        connection.execute(self._insert, (*write.key, write.data))
+                    removed += connection.execute(self._delete, key).rowcount
+                    if data is not None:
+                        connection.execute(self._insert, (*key, data))
             if removed and scrub:
-                self._file.scrub(connection)
+                self._scrub(connection)
         return True
 
-
-class SQLiteFile:
-    """Connection of a process to a SQLite file.
-
-    Args:
-        path: Path of the file. A missing file is created with the mode 0600, and missing folders with 0700.
-        table: Name of the table, for errors.
-        deadline: Seconds that an operation waits for other threads. Afterwards it may wait as long for other processes.
-        create: Function that creates the table. It is called if the file was replaced by a file without the table.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        table: str,
-        deadline: float,
-        create: Callable[[sqlite3.Connection], None],
-    ) -> None:
-        self.connection: sqlite3.Connection | None = None
-        self.path = Path(path).absolute()  # a later change of the working directory must not move the table
-        self._table = table
-        self._deadline = deadline
-        self._create = create
-        self._lock = threading.Lock()
-        self._file: tuple[int, int] | None = None
-        self._is_scrub_due = False
-        renew_in_child(self)
-
-    def __del__(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-
     @contextmanager
-    def connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Lend the SQLite connection to the calling thread for a ``with`` block. Open the connection first if necessary.
 
         If deleted data could not be removed from the write-ahead log earlier, another attempt is made first.
@@ -204,24 +163,24 @@ class SQLiteFile:
                 ``create`` False, also if the file is missing.
         """
         if not self._lock.acquire(timeout=self._deadline):
-            raise StoreUnavailableError(f"table=<{self._table}> | other threads kept it busy for {self._deadline} s")
+            raise StoreUnavailableError(f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s")
         try:
-            if self.connection is None:
+            if self._connection is None:
                 if not create and self._file is None and not self.path.exists():
-                    what = f"table=<{self._table}> | there is no file {self.path}"
+                    what = f"table=<{self.schema.name}> | there is no file {self.path}"
                     raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
-                self.connection = self._opened()
+                self._connection = self._opened()
             elif self._identity() != self._file:  # writes to a deleted file are lost with the process
                 self._close()
                 remedy = "the file is opened again; restore data while no process uses it"
                 raise StoreRefusedError(f"file=<{self.path}> | deleted or replaced while in use", reason="file", remedy=remedy)
-            if self.connection.in_transaction:  # left by a thread that Ctrl-C interrupted
-                self.connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # left by a thread that Ctrl-C interrupted
+                self._connection.execute("ROLLBACK")
             if self._is_scrub_due:
-                self.scrub(self.connection, wait=0)
-            yield self.connection
+                self._scrub(self._connection, wait=0)
+            yield self._connection
         except (sqlite3.Error, OSError) as error:
-            raise translated(error, self._table) from error
+            raise translated(error, self.schema.name) from error
         finally:
             self._lock.release()
 
@@ -241,7 +200,7 @@ class SQLiteFile:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave deleted data in free pages
             connection.execute("PRAGMA temp_store = MEMORY")
-            self.scrub(connection)  # a killed process may have left data that it was about to erase
+            self._scrub(connection)  # a killed process may have left data that it was about to erase
             known, self._file = self._file, self._identity()
             if known is not None and not self._is_created(connection):
                 self._create(connection)
@@ -251,7 +210,7 @@ class SQLiteFile:
         return connection
 
     def _is_created(self, connection: sqlite3.Connection) -> bool:
-        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,))
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self.schema.name,))
         return found.fetchone() is not None
 
     def _identity(self) -> tuple[int, int] | None:
@@ -283,7 +242,7 @@ class SQLiteFile:
                 time.sleep(0.005)
 
     @contextmanager
-    def transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Run the ``with`` block in one transaction, which begins when no other process writes.
 
         SQLite's own retries are up to 0.1 s apart. Processes that write without a pause could then keep this process waiting
@@ -310,7 +269,7 @@ class SQLiteFile:
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection to the SQLite file. The next use opens a new connection."""
+        """Close the connection to the SQLite file. The table remains usable, and opens a new connection."""
         with self._lock:
             self._close()
 
@@ -329,13 +288,13 @@ class SQLiteFile:
         self._lock = threading.Lock()
 
     def _close(self) -> None:
-        connection, self.connection = self.connection, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             if self._is_scrub_due:
-                self.scrub(connection)
+                self._scrub(connection)
             connection.close()
 
-    def scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
+    def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
         The call waits up to ``wait`` seconds for other connections that read the log. If they read the log for longer, the next
@@ -350,7 +309,9 @@ class SQLiteFile:
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         if self._is_scrub_due and not was_due:
-            logger.warning("table=<%s> | erased data stays in the write-ahead log while other processes read it", self._table)
+            logger.warning(
+                "table=<%s> | erased data stays in the write-ahead log while other processes read it", self.schema.name
+            )
 
 
 def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:

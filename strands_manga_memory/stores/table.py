@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.codec import dump, load_stored
@@ -274,22 +274,6 @@ _PAGE = 64
 """Most records that a query reads at once."""
 
 
-class PlannedWrite(NamedTuple):
-    """Validated put, delete or check for a table in a SQL database.
-
-    Attributes:
-        key: Key of the record.
-        when: Condition on the stored record. None for no condition.
-        data: Serialized record of a put. None for a delete or a check.
-        is_check: Whether the write only checks the condition.
-    """
-
-    key: Key
-    when: Condition | None
-    data: bytes | None
-    is_check: bool
-
-
 class SQLTable:
     """Base class of tables in SQL databases.
 
@@ -301,8 +285,11 @@ class SQLTable:
     _mark = "?"
     """Placeholder of a value in a statement."""
 
-    def _write(self, writes: Sequence[Write]) -> bool:
-        """Execute all writes in one transaction and return True. If a condition is not met, execute none and return False."""
+    def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
+        """Execute all writes in one transaction and return True. If a condition is not met, execute none and return False.
+
+        ``scrub`` is the argument of ``Table.put``.
+        """
         raise NotImplementedError
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -321,6 +308,14 @@ class SQLTable:
         """Return the name of the SQL table in quotes."""
         return '"' + self.schema.name.replace('"', '""') + '"'
 
+    def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
+        """Return the existing records, keyed by their keys."""
+        raise NotImplementedError
+
+    def get(self, partition: str, sort: str) -> Item | None:
+        """Return a record, or None if the record is absent."""
+        return self.batch_get([(partition, sort)]).get((partition, sort))
+
     def query(
         self,
         partition: str,
@@ -337,61 +332,59 @@ class SQLTable:
             ValueError: ``limit`` is negative.
         """
         check_limit(limit)
-        data = "NULL" if attributes is not None and not attributes else "item"
-        select = f"SELECT {data}, sort FROM {self._name()} WHERE partition = {self._mark}"  # noqa: S608
-        values = [self._column(partition)]
-        for comparison, bound in ((">=", first), ("<=", last)):
-            if bound is not None:
-                select += f" AND sort {comparison} {self._mark}"
-                values.append(self._column(bound))
-        beyond = f" AND sort {'<' if reverse else '>'} {self._mark}"
-        order = f" ORDER BY sort{' DESC' if reverse else ''} LIMIT {self._mark}"
-        wanted = None if attributes is None else set(attributes)
-        return self._rows(partition, select + order, select + beyond + order, values, limit, wanted)
+        bounds = {"partition =": partition, **({} if first is None else {"sort >=": first})}
+        bounds |= {} if last is None else {"sort <=": last}
+        return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
 
     def _rows(
-        self, partition: str, start: str, resume: str, values: Sequence[Any], limit: int | None, wanted: set[str] | None
+        self, bounds: dict[str, str], *, reverse: bool, limit: int | None, attributes: Sequence[str] | None
     ) -> Iterator[Item]:
-        """Yield the records of a partition, read in pages of at most 64.
+        """Yield the records within the bounds of a query, read in pages of at most 64.
 
         Args:
-            partition: Partition value.
-            start: SQL statement that reads the first page.
-            resume: SQL statement that reads a further page, after the sort value of the last record.
-            values: Values of the placeholders that both statements have.
+            bounds: Partition value and limits of the sort values, keyed by column and comparison.
+            reverse: Whether to yield the highest sort value first.
             limit: Most records to yield; None for all.
-            wanted: Names of the attributes to return; None for all.
+            attributes: Names of the attributes to return; None for all.
         """
-        seen: tuple[Any, ...] = ()
+        data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
-            rows = self._fetch(resume if seen else start, (*values, *seen, count))
-            for data, sort in rows:
-                key = partition, self._text(sort)
-                item = {} if data is None else loaded(data, key, self.schema)
-                named = {self.schema.partition: key[0], self.schema.sort: key[1]}
-                yield item if wanted is None else {**named, **{name: item[name] for name in item if name in wanted}}
+            where = " AND ".join(f"{bound} {self._mark}" for bound in bounds)
+            order = f"sort{' DESC' if reverse else ''} LIMIT {self._mark}"
+            statement = f"SELECT {data}, sort FROM {self._name()} WHERE {where} ORDER BY {order}"  # noqa: S608
+            rows = self._fetch(statement, (*map(self._column, bounds.values()), count))
+            for stored, sort in rows:
+                key = bounds["partition ="], self._text(sort)
+                item = {} if stored is None else loaded(stored, key, self.schema)
+                if attributes is not None:
+                    named = {name: item[name] for name in item if name in attributes}
+                    item = {self.schema.partition: key[0], self.schema.sort: key[1], **named}
+                yield item
             if len(rows) < count:
                 return
-            seen = rows[-1][1:]
+            bounds["sort <" if reverse else "sort >"] = self._text(rows[-1][1])
             limit = None if limit is None else limit - count
 
-    def _planned(self, writes: Sequence[Write]) -> list[PlannedWrite]:
-        """Validate writes and serialize their records. Return the last write of each record, sorted by key.
+    def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
+        """Validate writes and serialize their records. Return key, write and bytes of each record's last write.
 
-        All processes lock records in the order of the keys, which prevents deadlocks.
+        The bytes are None for a delete or a check. The result is sorted by key: all processes lock records in this order, which
+        prevents deadlocks.
         """
         planned = {}
         for write in writes:
             data = None if write.item is None else dump(normal(write.item))
-            key = target_of(self.schema, write)
-            planned[key] = PlannedWrite(key, write.when, data, write.is_check)
-        return sorted(planned.values())  # by key, which is the first field and unique
+            planned[target_of(self.schema, write)] = write, data
+        return [(key, *planned[key]) for key in sorted(planned)]
 
-    def _is_met(self, write: PlannedWrite, data: bytes | None) -> bool:
-        """Return whether a stored record meets the condition of a planned write. ``data`` is None if there is no record."""
-        item = None if data is None else loaded(data, write.key, self.schema)
-        return write.when is None or write.when.met_by(item)
+    def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
+        """Return whether a stored record meets the condition of a write. ``data`` is None if there is no record."""
+        return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
+
+    def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
+        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
+        return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record, or return False if the stored record does not meet the condition ``when``.

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from strands_manga_memory.arguments import checked, with_method
 from strands_manga_memory.exceptions import StoreRefusedError
-from strands_manga_memory.stores.hot import HotStore
+from strands_manga_memory.stores.hot import HotStore, InMemoryHotStore
 from strands_manga_memory.stores.table import SESSIONS, USER_MEMORY, Table, TableSchema
-
-if TYPE_CHECKING:
-    from strands_manga_memory.stores.hot import HotStore
 
 _TABLES = (
     "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint= "
@@ -51,16 +49,17 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
     Raises:
         ValueError: The URL has none of these forms. The message does not contain the password of the URL.
     """
-    parts, query = _split(url, _TABLES)
-    if parts.scheme == "sqlite":
-        return _sqlite(url, parts, query, schema)
-    if parts.scheme == "dynamodb":
-        return _dynamodb(url, parts, query, schema)
-    if parts.scheme in ("postgresql", "postgres"):
-        return _postgres(url, schema)
-    if parts.scheme == "memory":
-        raise _refused(url, "a table must outlive its process, memory:// is a hot store", _TABLES)
-    raise _refused(url, "no table has such a beginning", _TABLES)
+    with _opening(url, _TABLES):
+        parts, query = _split(url)
+        if parts.scheme == "sqlite":
+            return _sqlite(parts, query, schema)
+        if parts.scheme == "dynamodb":
+            return _dynamodb(parts, query, schema)
+        if parts.scheme in ("postgresql", "postgres"):
+            return _postgres(url, schema)
+        if parts.scheme == "memory":
+            raise ValueError("a table must outlive its process, memory:// is a hot store")
+        raise ValueError("no table has such a beginning")
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
@@ -111,29 +110,28 @@ def open_hot_store(url: str) -> HotStore:
         ValueError: The URL has none of these forms, or an invalid argument. The message does not contain the URL's password.
         StoreUnavailableError: No node of the cluster is available.
     """
-    parts, query = _split(url, _HOT_STORES)
-    scheme, _, kind = parts.scheme.partition("+")
-    if parts.scheme == "memory":
-        from strands_manga_memory.stores.hot import InMemoryHotStore
+    with _opening(url, _HOT_STORES):
+        parts, query = _split(url)
+        scheme, _, kind = parts.scheme.partition("+")
+        if parts.scheme == "memory":
+            if parts.netloc or parts.path.strip("/") or query:
+                raise ValueError("memory:// takes no host, path or arguments")
+            return InMemoryHotStore()
+        if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel"):
+            raise ValueError("no hot store has such a beginning")
+        return _redis(parts, query, kind)
 
-        if parts.netloc or parts.path.strip("/") or query:
-            raise _refused(url, "memory:// takes no host, path or arguments", _HOT_STORES)
-        return InMemoryHotStore()
-    if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel"):
-        raise _refused(url, "no hot store has such a beginning", _HOT_STORES)
-    return _redis(url, parts, query, kind)
 
-
-def _sqlite(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
+def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
     from strands_manga_memory.stores.sqlite import SQLiteTable
 
     path = unquote(parts.path.removeprefix("/"))
     if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
-        raise _refused(url, "a table in memory is neither shared nor durable, name a file", _TABLES)
+        raise ValueError("a table in memory is neither shared nor durable, name a file")
     if parts.netloc:
-        raise _refused(url, "a path follows three slashes, an absolute one four", _TABLES)
+        raise ValueError("a path follows three slashes, an absolute one four")
     if query:
-        raise _refused(url, f"sqlite takes no arguments, got {sorted(query)}", _TABLES)
+        raise ValueError(f"sqlite takes no arguments, got {sorted(query)}")
     return SQLiteTable(path, schema)
 
 
@@ -143,38 +141,39 @@ def table_name(url: str, schema: TableSchema) -> str:
     Raises:
         ValueError: The URL has none of the forms of ``open_table``.
     """
-    parts, query = _split(url, _TABLES)
-    if parts.scheme != "dynamodb":
-        return schema.name
-    _check_dynamodb(url, parts, query)
-    return parts.netloc or schema.name
+    with _opening(url, _TABLES):
+        parts, query = _split(url)
+        if parts.scheme != "dynamodb":
+            return schema.name
+        _check_dynamodb(parts, query)
+        return parts.netloc or schema.name
 
 
-def _check_dynamodb(url: str, parts: SplitResult, query: Mapping[str, str]) -> None:
+def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
     """Raise ``ValueError`` if the URL of a DynamoDB table has an invalid table name, argument or endpoint."""
     known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:
-        raise _refused(url, f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}", _TABLES)
+        raise ValueError(f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}")
     if parts.path.strip("/"):
-        raise _refused(url, "a table name has no path", _TABLES)
+        raise ValueError("a table name has no path")
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
-        raise _refused(url, "a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -", _TABLES)
+        raise ValueError("a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -")
     if not query.get("endpoint", "http://").startswith(("http://", "https://")):
-        raise _refused(url, "its endpoint is not an http:// or https:// URL", _TABLES)
+        raise ValueError("its endpoint is not an http:// or https:// URL")
 
 
-def _dynamodb(url: str, parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
+def _dynamodb(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
     from botocore.exceptions import BotoCoreError
 
     from strands_manga_memory.stores.dynamodb import DynamoDBTable
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
-    _check_dynamodb(url, parts, query)
+    _check_dynamodb(parts, query)
     try:
         client = dynamodb_client(region=query.get("region"), endpoint=query.get("endpoint"))
-    except (BotoCoreError, ValueError) as error:
-        raise _refused(url, without_password(str(error)), _TABLES) from None
+    except BotoCoreError as error:
+        raise ValueError(str(error)) from error
     return DynamoDBTable(client, schema, name=parts.netloc or None)
 
 
@@ -182,13 +181,8 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     try:
         from strands_manga_memory.stores.postgres import PostgresTable
     except ImportError as error:
-        raise _refused(
-            url, "psycopg or psycopg-pool is missing: pip install 'strands-manga-memory[postgres]'", _TABLES
-        ) from error
-    try:
-        return PostgresTable(url, schema)
-    except ValueError as error:
-        raise _refused(url, str(error), _TABLES) from None
+        raise ValueError("psycopg or psycopg-pool is missing: pip install 'strands-manga-memory[postgres]'") from error
+    return PostgresTable(url, schema)
 
 
 def _from(lowest: int) -> Callable[[str], int]:
@@ -234,7 +228,7 @@ _STORE_ARGUMENTS: dict[str, Callable[[str], Any]] = {"prefix": str, "deadline": 
 _SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str, "sentinel_password": str}
 
 
-def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
+def _redis(parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
     """Open the Redis store of a URL. ``kind`` is ``cluster``, ``sentinel``, or empty for a single server."""
     from strands_manga_memory.stores.redis_hot_store import RedisHotStore, redis_client
 
@@ -244,13 +238,13 @@ def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) ->
         known |= _SENTINEL_ARGUMENTS
     unknown = sorted(set(query) - set(known))
     if unknown:
-        raise _refused(url, f"unknown arguments {unknown}, it takes {sorted(known)}", _HOT_STORES)
+        raise ValueError(f"unknown arguments {unknown}, it takes {sorted(known)}")
     options: dict[str, Any] = {}
     for name, value in query.items():
         try:
             options[name] = known[name](value)
         except ValueError as error:
-            raise _refused(url, f"argument {name} is not {error}", _HOT_STORES) from None
+            raise ValueError(f"argument {name} is not {error}") from None
     store_options = {name: options.pop(name) for name in _STORE_ARGUMENTS if name in options}
     login, _, addresses = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
@@ -261,17 +255,17 @@ def _redis(url: str, parts: SplitResult, query: Mapping[str, str], kind: str) ->
     try:
         hosts = [_address(address, 26379 if kind == "sentinel" else 6379) for address in addresses.split(",")]
     except ValueError:
-        raise _refused(url, "a host is name:port, or [IPv6]:port", _HOT_STORES) from None
+        raise ValueError("a host is name:port, or [IPv6]:port") from None
     path = unquote(parts.path.strip("/"))
     if len(hosts) > 1 and not kind:
-        raise _refused(url, "several hosts need redis+cluster:// or redis+sentinel://", _HOT_STORES)
+        raise ValueError("several hosts need redis+cluster:// or redis+sentinel://")
     if kind == "sentinel" and not path:
-        raise _refused(url, "the name of the monitored service follows the hosts", _HOT_STORES)
+        raise ValueError("the name of the monitored service follows the hosts")
     if kind == "cluster" and (path not in ("", "0") or options.get("db", 0) != 0):
-        raise _refused(url, "a cluster has only database 0", _HOT_STORES)
+        raise ValueError("a cluster has only database 0")
     if not kind and path:
         if not path.isdecimal():
-            raise _refused(url, "the path is a database number", _HOT_STORES)
+            raise ValueError("the path is a database number")
         options.setdefault("db", int(path))
     if kind == "cluster":
         options.pop("db", None)
@@ -285,17 +279,17 @@ def _address(text: str, default_port: int) -> tuple[str, int]:
     return address.hostname or "localhost", address.port or default_port
 
 
-def _split(url: str, accepted: str) -> tuple[SplitResult, dict[str, str]]:
-    """Split the URL of a store into its parts and query arguments. ``accepted`` lists the allowed forms, for the error text."""
+def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
+    """Split the URL of a store into its parts and query arguments."""
     try:
         parts = split_url(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (ValueError, AttributeError, TypeError):
-        raise _refused(url, "it is not a URL", accepted) from None  # the parser's error may contain the password
+        raise ValueError("it is not a URL") from None  # the parser's error may contain the password
     if parts.fragment:
-        raise _refused(url, "a # in it must be written %23", accepted)
+        raise ValueError("a # in it must be written %23")
     if len(dict(arguments)) < len(arguments):
-        raise _refused(url, "an argument is given twice", accepted)
+        raise ValueError("an argument is given twice")
     return parts, dict(arguments)
 
 
@@ -313,8 +307,15 @@ def split_url(url: str) -> SplitResult:
     return parts._replace(netloc=hosts) if hosts else parts
 
 
-def _refused(url: object, why: str, accepted: str) -> ValueError:
-    return ValueError(f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are {accepted}")
+@contextmanager
+def _opening(url: object, accepted: str) -> Iterator[None]:
+    """Add the URL, without its password, and the forms of URLs in ``accepted`` to a ``ValueError`` of the ``with`` block."""
+    try:
+        yield
+    except ValueError as error:
+        why = without_password(str(error))
+        what = f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are {accepted}"
+        raise ValueError(what) from None  # the error may contain the password
 
 
 def redis_prefix(url: str) -> str:

@@ -6,8 +6,6 @@ All conversations share the queue. Daemon threads run the work.
 from __future__ import annotations
 
 import atexit
-import heapq
-import itertools
 import logging
 import math
 import random
@@ -233,14 +231,9 @@ class Writer:
     def _reset(self) -> None:
         self._changed = threading.Condition()
         self._queues: dict[Hashable, deque[_Job]] = {}
-        self._ready: deque[Hashable] = deque()
-        self._slow_ready: deque[Hashable] = deque()
-        self._slow = 0
         self._active: dict[Hashable, _Job] = {}
-        self._timers: list[tuple[float, int, Hashable, _Job]] = []
-        self._timer_of: dict[Hashable, int] = {}
+        self._timers: dict[Hashable, tuple[float, _Job]] = {}
         self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
-        self._count = itertools.count(1)
         self._threads = 0
         self._idle = 0
         self._draining = 0
@@ -263,7 +256,7 @@ class Writer:
         future: Future[_T] = Future()
         future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
         with self._changed:
-            self._enqueue(key, _Job(work, future, slow, is_needed))
+            self._queues.setdefault(key, deque()).append(_Job(work, future, slow, is_needed))
             self._wake()
         return future
 
@@ -278,11 +271,8 @@ class Writer:
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
-            number = next(self._count)
-            self._timer_of[key] = number
-            heapq.heappush(self._timers, (self._clock() + delay, number, key, job))
-            if self._idle == 0 or self._timers[0][1] == number:  # otherwise an idle thread wakes up before it is due
-                self._wake()
+            self._timers[key] = (self._clock() + delay, job)
+            self._wake()
 
     def repeat(self, key: Hashable, work: Callable[[], object]) -> None:
         """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
@@ -318,7 +308,7 @@ class Writer:
     def cancel_later(self, key: Hashable) -> None:
         """Cancel the delayed background work of a key, if there is any."""
         with self._changed:
-            self._timer_of.pop(key, None)
+            self._timers.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
         """Run the queued background work now, including delayed work, until no needed work is left.
@@ -338,10 +328,8 @@ class Writer:
                 # Work that was delayed again after a failure waits, so that a store that is down is not called in a loop.
                 self._promote_timers(due)
                 due = self._clock()
-                if self._takeable:
-                    job = self._take()
-                else:
-                    job = None
+                job = self._take()
+                if job is None:
                     self._draining += 1
                     self._changed.wait(max(0.0, min(0.05, end - self._clock())))
                     self._draining -= 1
@@ -354,38 +342,19 @@ class Writer:
     def _is_needed(self) -> bool:
         with self._changed:  # released before ``is_needed`` is called, because the owners take other locks
             jobs = [*self._active.values(), *(job for queue in self._queues.values() for job in queue)]
-            jobs += [job for _, number, key, job in self._timers if self._timer_of.get(key) == number]
+            jobs += [job for _, job in self._timers.values()]
         return any(job.is_needed() for job in jobs)
 
     @property
     def backlog(self) -> int:
         """Number of background tasks that wait or run."""
         with self._changed:
-            return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timer_of)
-
-    def _enqueue(self, key: Hashable, job: _Job) -> None:
-        """Append a piece of background work to the queue of its key."""
-        queue = self._queues.get(key)
-        if queue is not None:
-            queue.append(job)
-            return
-        self._queues[key] = deque([job])
-        if key not in self._active:
-            self._line_up(key)
-
-    def _line_up(self, key: Hashable) -> None:
-        """Add a key to the list of keys whose next work a thread may start."""
-        (self._slow_ready if self._queues[key][0].slow else self._ready).append(key)
-
-    @property
-    def _takeable(self) -> int:
-        """Number of pieces of background work that threads may start now."""
-        return len(self._ready) + min(len(self._slow_ready), self._most_slow - self._slow)
+            return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timers)
 
     def _wake(self) -> None:
-        """Notify an idle thread of new work, or start a thread if fewer threads are idle than are needed."""
+        """Notify an idle thread of new work, or start a thread if fewer threads are idle than keys wait."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
-        if self._idle < max(1, self._takeable) and self._threads < self._most_threads:
+        if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
             self._threads += 1
             threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
         else:
@@ -393,29 +362,30 @@ class Writer:
 
     def _promote_timers(self, due: float) -> None:
         """Move delayed work whose time is at or before ``due`` to the queues."""
-        while self._timers and self._timers[0][0] <= due:
-            _, number, key, job = heapq.heappop(self._timers)
-            if self._timer_of.get(key) == number:
-                del self._timer_of[key]
-                self._enqueue(key, job)
+        for key in sorted((key for key, (at, _) in self._timers.items() if at <= due), key=lambda key: self._timers[key][0]):
+            self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
-    def _take(self) -> tuple[Hashable, _Job]:
-        """Remove the next piece of work from its queue, record that it is running, and return its key and the work."""
-        key = (self._ready or self._slow_ready).popleft()
-        queue = self._queues[key]
-        job = queue.popleft()
-        if not queue:
-            del self._queues[key]
-        self._active[key] = job
-        self._slow += job.slow
-        return key, job
+    def _take(self) -> tuple[Hashable, _Job] | None:
+        """Remove the next piece of work from its queue, record that it is running, and return its key and the work.
+
+        Return None if no work can start now.
+        """
+        may_be_slow = sum(job.slow for job in self._active.values()) < self._most_slow
+        for key, queue in self._queues.items():
+            if key not in self._active and (may_be_slow or not queue[0].slow):
+                job = self._active[key] = queue.popleft()
+                del self._queues[key]
+                if queue:  # behind the other keys
+                    self._queues[key] = queue
+                return key, job
+        return None
 
     def _run(self, key: Hashable, job: _Job) -> None:
         """Run a piece of background work, and store its result in its future.
 
         Then allow the next work of the same key to start.
         """
-        work, future, slow, _ = job
+        work, future = job.work, job.future
         del job
         try:
             result = work()
@@ -429,12 +399,7 @@ class Writer:
             del future, work  # avoids a reference cycle of error, traceback, frame and future
             with self._changed:
                 self._active.pop(key, None)
-                self._slow -= slow
-                if key in self._queues:
-                    self._line_up(key)
-                if self._takeable:
-                    self._changed.notify()
-                if self._draining:
+                if self._queues or self._draining:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
@@ -443,19 +408,18 @@ class Writer:
             with self._changed:
                 self._promote_timers(self._clock())
                 idle_until = self._clock() + _IDLE_SECONDS
-                while not self._takeable:
+                while (job := self._take()) is None:
                     now = self._clock()
                     if now >= idle_until and not self._timers:
                         self._threads -= 1
                         return
-                    wait = self._timers[0][0] - now if self._timers else idle_until - now
+                    until = min((at for at, _ in self._timers.values()), default=idle_until)
                     self._idle += 1
-                    self._changed.wait(max(0.0, wait))
+                    self._changed.wait(max(0.0, until - now))
                     self._idle -= 1
                     self._promote_timers(self._clock())
-                job = self._take()
                 # Another thread must run the other jobs, and the delayed ones that become due, while this one is busy.
-                if self._takeable or (self._timers and not self._idle):
+                if self._queues or (self._timers and not self._idle):
                     self._wake()
             self._run(*job)
             del job  # otherwise the objects of the job would stay in memory until the next job

@@ -267,7 +267,7 @@ class Load:
     def _settle(self) -> bool:
         """Wait until the due work is done, and return whether it is."""
         writer, until = self.writer, time.monotonic() + 60
-        while writer._active or writer._ready or writer._queues:
+        while writer._active or writer._queues:
             if time.monotonic() > until:
                 return False
             time.sleep(0.01)

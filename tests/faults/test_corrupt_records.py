@@ -144,13 +144,13 @@ def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(new_process: NewProcess, 
     rows = [(row["session_id"], row["sk"]) for row in table.query(process.manager.session_id) if "librarian" in str(row["sk"])]
     write = "UPDATE manga_sessions SET item = ? WHERE partition = ? AND sort = ?"
     for key in rows:
-        with table._file.connected() as connection:
+        with table._connected() as connection:
             item = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()[0]
         for flipped in flips(item):
-            with table._file.connected() as connection:
+            with table._connected() as connection:
                 connection.execute(write, (flipped, *key))
             refused_or_exact(new_process, sqlite, wanted, durable=table)
-            with table._file.connected() as connection:
+            with table._connected() as connection:
                 there = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()
                 assert there[0] == flipped
                 connection.execute(write, (item, *key))

@@ -210,9 +210,9 @@ class Worker:
         """Let the file of the durable tier grow to so many pages, and not beyond what it has."""
         table = self.durable
         assert isinstance(table, SQLiteTable)
-        with table._file._lock:
-            if table._file.connection is not None:
-                table._file.connection.execute(f"PRAGMA max_page_count = {pages}")
+        with table._lock:
+            if table._connection is not None:
+                table._connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
         """Return a user's agent, restored if it is not there yet; None while the stores cannot be read."""
@@ -358,7 +358,7 @@ class Worker:
         until = time.monotonic() + END_WITHIN
         for talker in self.talkers.values():
             writer = talker.manager._tiers.writer
-            while (writer._active or writer._ready or writer._queues) and time.monotonic() < until:
+            while (writer._active or writer._queues) and time.monotonic() < until:
                 time.sleep(0.002)
 
 
@@ -410,7 +410,7 @@ def work(orders: Orders, pipe: Connection) -> None:
                 time.sleep(0.05)
         durable = open_table(orders.durable) if orders.durable else None
         if isinstance(durable, DynamoDBTable) and orders.scenario.lags:
-            durable._requests.client = LaggingClient(durable.client)
+            durable.client = LaggingClient(durable.client)
         rng = random.Random(f"{orders.scenario.seed} {orders.name}")
         worker = Worker(orders, pipe, journal, hot, durable, rng)
         if orders.is_last:

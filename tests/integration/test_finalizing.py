@@ -81,7 +81,7 @@ class World:
 
     def durable_rows(self) -> list[str]:
         if isinstance(self.durable, SQLiteTable):
-            with self.durable._file.connected() as connection:
+            with self.durable._connected() as connection:
                 return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
         pages = self.durable.client.get_paginator("scan").paginate(TableName=self.durable._name)
         return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]

@@ -72,7 +72,7 @@ class World:
     @property
     def rows(self) -> list[str]:
         """Keys of all that is stored of sessions."""
-        with self.durable._file.connected() as connection:
+        with self.durable._connected() as connection:
             return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
 
 

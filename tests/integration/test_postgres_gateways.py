@@ -67,7 +67,7 @@ def _filled(table: PostgresTable, connections: int) -> None:
     meeting = threading.Barrier(connections)
 
     def hold(_: int) -> None:
-        with table._connections.one():
+        with table._connected():
             meeting.wait(10)
 
     with ThreadPoolExecutor(connections) as threads:

@@ -48,7 +48,7 @@ def test_dynamodb_clients_are_made_as_published() -> None:
     table = open_table("dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566")
     assert isinstance(table, DynamoDBTable)
     meta = table.client.meta
-    assert (table._name, meta.region_name, meta.endpoint_url) == (
+    assert (table.name, meta.region_name, meta.endpoint_url) == (
         "Manga_Memory.v1",
         "eu-central-1",
         "http://127.0.0.1:4566",

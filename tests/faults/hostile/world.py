@@ -155,7 +155,7 @@ class World:
         table, row = rng.choice(self._was[1])
         assert isinstance(table, SQLiteTable)
         self._forget_hot(rng)
-        with table._file.connected() as connection:
+        with table._connected() as connection:
             write = f"UPDATE {table.schema.name} SET item = ? WHERE partition = ? AND sort = ?"
             key = (row[table.schema.partition], row[table.schema.sort])
             self.planted = *key, rng.choice(list(planted.payloads(rng)))

@@ -105,7 +105,7 @@ table = SQLiteTable(sys.argv[1])
 table.create_if_missing()
 table.put({"session_id": "s", "sk": "k", "text": "the secret " * 30})
 if sys.argv[2] == "before":  # what erases is committed, nothing else is done
-    table._file.scrub = lambda connection: None
+    table._scrub = lambda connection: None
 table.delete("s", "k")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -126,7 +126,7 @@ def test_a_record_is_read_once_when_it_is_replaced_on_a_condition(tmp_path: Path
     table.create_if_missing()
     table.put(record("first"))
     statements: list[str] = []
-    connection = table._file.connection
+    connection = table._connection
     assert connection is not None
     connection.set_trace_callback(statements.append)
 
@@ -148,7 +148,7 @@ def test_writes_of_an_interrupted_transaction_are_never_seen(tmp_path: Path) -> 
     table = SQLiteTable(tmp_path / "t.sqlite3")
     table.create_if_missing()
     for operation in (lambda: table.get("s", "half"), lambda: table.put(record("next"))):
-        with table._file.connected() as connection:  # as if Ctrl-C had been pressed between the writes and the rollback
+        with table._connected() as connection:  # as if Ctrl-C had been pressed between the writes and the rollback
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(table._insert, ("s", "half", b"{}"))
         operation()
