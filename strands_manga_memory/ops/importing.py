@@ -17,7 +17,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.session import RepositorySessionManager, SessionManager, SessionRepository, SnapshotSessionManager
 from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
-from strands.types.session import Session, SessionAgent, SessionMessage, decode_bytes_values
+from strands.types.session import SessionMessage, decode_bytes_values
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -125,9 +125,9 @@ def import_sessions(
             if isinstance(manager, SnapshotSessionManager):
                 found = _read_snapshot(manager, agent_id)
             else:
-                repository = _ReadOnlyRepository(manager.session_repository)
+                repository: Any = _ReadOnlyRepository(manager.session_repository)
                 found = _read_repository(repository, session_id, agent_id, conversation_manager)
-            standing = None if found is None else to.transfer(found, agent_id)
+            standing = "missing" if found is None else to.transfer(found, agent_id)
         except _UNREADABLE as error:
             reason = f"session {session_id!r} of agent {agent_id!r} cannot be read: {type(error).__name__}: {error}"
             report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, outcome="failed", error=reason))
@@ -136,16 +136,16 @@ def import_sessions(
             ImportedSession(
                 session_id=session_id,
                 agent_id=agent_id,
-                outcome="missing" if standing is None else "imported" if standing == "new" else standing,
-                messages=0 if found is None else len(found.log),
-                window=0 if found is None or found.window is None else len(found.window),
+                outcome="imported" if standing == "new" else standing,
+                messages=len(found.log) if found else 0,
+                window=len(found.window or ()) if found else 0,
             )
         )
     return report
 
 
 def _read_repository(
-    repository: _ReadOnlyRepository,
+    repository: SessionRepository,
     session_id: str,
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
@@ -154,9 +154,7 @@ def _read_repository(
 
     Return None if the repository does not have the agent, or the agent has neither messages nor state.
     """
-    if repository.read_session(session_id) is None:
-        return None
-    session_agent = repository.read_agent(session_id, agent_id)
+    session_agent = repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
     if session_agent is None:
         return None
     stored = sorted(repository.list_messages(session_id, agent_id), key=lambda one: one.message_id)
@@ -247,7 +245,7 @@ def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float
     return result
 
 
-class _ReadOnlyRepository(SessionRepository):
+class _ReadOnlyRepository:
     """Repository that reads another repository and rejects writes.
 
     Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids of session, agent and
@@ -257,30 +255,19 @@ class _ReadOnlyRepository(SessionRepository):
     def __init__(self, repository: SessionRepository) -> None:
         self._repository = repository
 
-    def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
-        return self._repository.read_session(session_id, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("read_", "list_")):
+            raise TypeError("an import writes nothing into its source")
+        return getattr(self._repository, name)
 
-    def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
-        return self._repository.read_agent(session_id, agent_id, **kwargs)
-
-    def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
-        return self._repository.read_message(session_id, agent_id, message_id, **kwargs)
-
-    def list_messages(
-        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
-    ) -> list[SessionMessage]:
-        stored = self._repository.list_messages(session_id, agent_id, limit, offset, **kwargs)
+    def list_messages(self, session_id: str, agent_id: str, *arguments: Any, **options: Any) -> list[SessionMessage]:
+        stored = self._repository.list_messages(session_id, agent_id, *arguments, **options)
         for one in stored:
             message = one.to_message()
             if isinstance(message, dict) and not message.get("tracking_id"):
                 name = f"{session_id}/{agent_id}/{one.message_id}"
                 message["tracking_id"] = str(uuid.uuid5(uuid.NAMESPACE_OID, name))
         return stored
-
-    def _write(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("an import writes nothing into its source")
-
-    create_session = create_agent = update_agent = create_message = update_message = _write
 
 
 class _RestoredHistory(ConversationManager):
@@ -364,7 +351,10 @@ def import_user(
         user, tenant = exported["user_id"], exported["tenant"]
         transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
             *((one["session_id"], one["agent_id"], _exported_conversation(one)) for one in exported["sessions"]),
-            *((run["session_id"], str(run["id"]), _orchestrator(run)) for run in exported["orchestrators"]),
+            *(
+                (run["session_id"], str(run["id"]), TransferredOrchestrator(decode_bytes_values(run["state"])))
+                for run in exported["orchestrators"]
+            ),
         ]
         scopes = [ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers]
         known = [_record(entry) for entry in exported["memories"]]
@@ -437,10 +427,6 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
         created=metadata.get("created"),
     )
-
-
-def _orchestrator(run: Mapping[str, Any]) -> TransferredOrchestrator:
-    return TransferredOrchestrator(decode_bytes_values(run["state"]))
 
 
 def _statement(entry: Mapping[str, Any]) -> Statement:

@@ -19,6 +19,7 @@ from strands.agent import AgentResult
 from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
+from strands_manga_memory.arguments import not_negative
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
@@ -98,9 +99,6 @@ class SessionStrandsAgent(SquadAgent):
             raise ValueError(
                 f"options.name must have ASCII letters or digits, its id is made of them; got {options.name!r:.80}"
             )
-        for name, value in (("wait", wait), ("grace", grace)):
-            if value < 0:
-                raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
         if tenant is not None:
             checked_id("tenant", tenant)
         self.save_chat = False
@@ -109,8 +107,8 @@ class SessionStrandsAgent(SquadAgent):
         self._turns = ConversationTurns(hot, lease=lease)
         self._handoffs = handoffs
         self._tenant = tenant
-        self._wait = wait
-        self._grace = grace
+        self._wait = not_negative("wait", wait)
+        self._grace = not_negative("grace", grace)
         self._failed_text = failed_text
         self._busy_text = busy_text
         self._cancelled_text = cancelled_text
@@ -208,19 +206,13 @@ class SessionStrandsAgent(SquadAgent):
             prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]
         elif handoffs:
             prompt = [{"text": text}, *({"text": handoff.text} for handoff in handoffs)]
-        identity = {
-            "user_id": scope.user_id,
-            "session_id": scope.session_id,
-            "agent_id": scope.agent_id,
-            "tenant": scope.tenant,
-        }
         about: dict[str, Any] = {"agent_name": self.name, "messages": agent.messages}
         agent.hooks.add_callback(AfterInvocationEvent, self._close_turn)
         tracking = await self.callbacks.on_agent_start(
             **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
         )
         result: AgentResult | None = None
-        async for event in agent.stream_async(prompt, invocation_state={**params, **identity}, cancel_signal=gone):
+        async for event in agent.stream_async(prompt, invocation_state={**params, **vars(scope)}, cancel_signal=gone):
             if "data" in event:
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))

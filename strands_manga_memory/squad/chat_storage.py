@@ -230,12 +230,14 @@ class SessionChatStorage(ChatStorage):
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
         manager, limit = self._memory.session(scope), self._limits.get(scope.agent_id, self._max_messages)
+        records: Iterable[dict[str, Any]] | None = None
         if self._has_logs:
             try:
-                return list(_exchanges(manager.records(last=limit * _LOG_ENTRIES_PER_MESSAGE), scope.agent_id))[-limit // 2 :]
+                records = list(manager.records(last=limit * _LOG_ENTRIES_PER_MESSAGE))
             except StoreUnavailableError:
                 logger.warning("agent=<%s> | failed to read the log, using the window of the agent", scope.agent_id)
-        return list(_exchanges(manager.window_records(), scope.agent_id))[-limit // 2 :]
+        records = manager.window_records() if records is None else records
+        return list(_exchanges(records, scope.agent_id))[-limit // 2 :]
 
 
 @contextmanager

@@ -115,7 +115,10 @@ def forget_user(
     tombstones = 0
     sessions: set[str] = set()
     if memories is not None:  # first, so that concurrent finalizers store nothing from now on
-        _mark_erased(memories, owner, clock(), clock() + policy.tombstone_seconds)
+        # Until the record expires, running processes store no memories of the user.
+        key = {"user_id": owner.partition, "memory_id": ERASED}
+        expiry = {memories.schema.ttl: int(clock() + policy.tombstone_seconds)}
+        memories.put({**key, "mark": uuid.uuid4().hex, "at": clock(), **expiry})
         tombstones += 1
     if hot is not None:  # live agents read the profile before each model call
         profile = HotProfile(hot, owner)
@@ -181,35 +184,9 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     counts["directory"] += 1
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
-    rest = [
-        row
-        for row in durable.query(session, attributes=["state"])
-        if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE
-    ]
-    delete_rows(durable, rest)
+    rows = durable.query(session, attributes=[])
+    delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE])
     return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
-
-
-def _mark_erased(memories: Table, owner: Owner, at: float, until: float) -> None:
-    """Store a record of the deletion of a user's data.
-
-    Until the record expires, running processes store no memories of the user.
-
-    Args:
-        memories: Memory table.
-        owner: User and tenant.
-        at: Time of the deletion, in seconds since 1970.
-        until: Time at which the record expires, in seconds since 1970.
-    """
-    memories.put(
-        {
-            "user_id": owner.partition,
-            "memory_id": ERASED,
-            "mark": uuid.uuid4().hex,
-            "at": at,
-            memories.schema.ttl: int(until),
-        }
-    )
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:

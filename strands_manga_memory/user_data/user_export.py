@@ -71,37 +71,25 @@ def export_user(
     """
     owner = Owner(user_id, tenant)
     memories, not_looked_at = memory_table(memories, durable)
-    sessions: list[dict[str, Any]] = []
-    orchestrators: list[dict[str, Any]] = []
-    environments: list[dict[str, Any]] = []
     listed, unreadable = listings(durable, user_id, tenant)
     not_looked_at += unseen_copies(durable, listed, hot)
+    kinds = ("sessions", "orchestrators", "environments", "stored_values", "memories", "statements", "waiting_signals")
+    exported: dict[str, Any] = {"user_id": user_id, "tenant": tenant, **{kind: [] for kind in kinds}}
+    exported |= {"not_looked_at": not_looked_at, "unreadable": unreadable}
     for scope in (one.scope for one in listed):
+        session = {"session_id": scope.session_id}
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
             with _skip_damaged(unreadable):
                 if kind == "A":
-                    sessions.append({"session_id": scope.session_id, "agent_id": id_, **_conversation(manager, id_)})
+                    exported["sessions"].append({**session, "agent_id": id_, **_conversation(manager, id_)})
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    orchestrators.append({"session_id": scope.session_id, "id": id_, "state": _plain(run.state)})
+                    exported["orchestrators"].append({**session, "id": id_, "state": _plain(run.state)})
         if hot is not None:
             with _skip_damaged(unreadable):
                 published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
                 if fields := published.model_dump(mode="json", exclude_defaults=True):
-                    environments.append({"session_id": scope.session_id, **fields})
-    exported: dict[str, Any] = {
-        "user_id": user_id,
-        "tenant": tenant,
-        "sessions": sessions,
-        "orchestrators": orchestrators,
-        "environments": environments,
-        "stored_values": [],
-        "memories": [],
-        "statements": [],
-        "waiting_signals": [],
-        "not_looked_at": not_looked_at,
-        "unreadable": unreadable,
-    }
+                    exported["environments"].append({**session, **fields})
     with _skip_damaged(unreadable):
         files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
         exported["stored_values"].extend({"key": key, "value": _plain(value)} for key, value in files.values())
@@ -157,14 +145,11 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
     found = manager.transferred(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
     window = [] if found is None else [places.get(dump(message), message) for message in found.window or ()]
-    exported = {
-        "metadata": manager.metadata(agent_id),
-        "records": records,
-        "window": window,
-        "states": {} if found is None else found.states,
-    }
     return {
-        name: [_plain(item) for item in value] if isinstance(value, list) else _plain(value) for name, value in exported.items()
+        "metadata": _plain(manager.metadata(agent_id)),
+        "records": [_plain(record) for record in records],
+        "window": [_plain(message) for message in window],
+        "states": _plain({} if found is None else found.states),
     }
 
 
