@@ -69,21 +69,17 @@ class ResultCache:
         A result is not stored if its content is too large, or has blocks other than text and JSON.
         """
         try:
-            content = self._kept_of(result)
+            content = list(result.get("content") or ())
+            fits = all(set(block) <= {"text", "json"} for block in content)
+            fits = fits and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
         except Exception:  # noqa: BLE001 - a tool may return anything
-            content = None
+            fits = False
         with self._lock:
             self._kept.pop(key, None)
-            if content is not None:
-                self._kept[key] = (self._clock(), content)
-                while len(self._kept) > MOST_RESULTS:
+            if fits:
+                self._kept[key] = (self._clock(), copy.deepcopy(content))
+                if len(self._kept) > MOST_RESULTS:
                     self._kept.popitem(last=False)
-
-    def _kept_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-        content = list(result.get("content") or ())
-        plain = all(set(block) <= {"text", "json"} for block in content)
-        fits = plain and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
-        return copy.deepcopy(content) if fits else None
 
     def find(self, key: Key) -> GoodResult | None:
         """Return the cached result of a key, or None if there is none within the TTL."""

@@ -15,7 +15,7 @@ from strands.middleware import ToolResultEvent
 from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.circuit_breaker import CircuitBreaker, Permit
+from strands_manga_memory.circuit_breaker import Permit
 from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
@@ -126,7 +126,10 @@ class Call:
         permit = breaker.try_acquire()
         note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
         if permit is None:
-            self._reject("circuit_open", f"{guard.tool_name} is unavailable: {_why_open(breaker)}.")
+            why = "it has been taken out of use"
+            if breaker.reason != "manual":
+                why = f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
+            self._reject("circuit_open", f"{guard.tool_name} is unavailable: {why}.")
         return permit
 
     async def events(self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool) -> AsyncGenerator[Any, None]:
@@ -268,12 +271,6 @@ class Call:
 def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
     """Wrap a tool result, and the exception that caused it, in the final event of a call."""
     return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
-
-
-def _why_open(breaker: CircuitBreaker) -> str:
-    if breaker.reason == "manual":
-        return "it has been taken out of use"
-    return f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
 
 
 def _error_text(outcome: CallOutcome) -> str:

@@ -279,7 +279,7 @@ class GuardedToolProvider(ToolProvider):
     def __init__(self, provider: ToolProvider, guard: Callable[[AgentTool], GuardedTool]) -> None:
         self.provider = provider
         self._guard = guard
-        self._tools: dict[str, GuardedTool] = {}
+        self._tools: list[GuardedTool] = []
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
         """Load the provider's tools and return them with circuit breakers. A tool that was loaded before keeps its breaker.
@@ -288,8 +288,9 @@ class GuardedToolProvider(ToolProvider):
             ValueError: The provider guards its tools already.
         """
         loaded = await self.provider.load_tools(**kwargs)
-        self._tools = {tool.tool_name: self._known(tool) or self._guard(tool) for tool in loaded}
-        return list(self._tools.values())
+        known = {tool.tool: tool for tool in self._tools}
+        self._tools = [known.get(tool) or self._guard(tool) for tool in loaded]
+        return self._tools
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
         """Register a consumer, such as an agent, at the wrapped provider."""
@@ -298,10 +299,6 @@ class GuardedToolProvider(ToolProvider):
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
         """Remove a consumer, such as an agent, from the wrapped provider."""
         self.provider.remove_consumer(consumer_id, **kwargs)
-
-    def _known(self, tool: AgentTool) -> GuardedTool | None:
-        known = self._tools.get(tool.tool_name)
-        return known if known is not None and known.tool is tool else None
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:

@@ -103,7 +103,15 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._agents: weakref.WeakSet[Agent] = weakref.WeakSet()
         self._refreshed_at = float("-inf")
         self.supervisor.listen(self)
-        _follow_changes(client, self)
+        theirs, ours = client.on_tools_changed, weakref.ref(self)
+
+        def changed(before: list[str], tools: list[MCPAgentTool]) -> None:
+            if (provider := ours()) is not None:
+                provider._update(tools)  # noqa: SLF001 - the same class
+            if theirs is not None:  # the callback that the client already had
+                theirs(before, tools)
+
+        client.on_tools_changed = changed
 
     def __repr__(self) -> str:
         return f"GuardedMCPTools({self.policy!r}, tools={list(self._tools)})"
@@ -287,20 +295,3 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
 def _listed(others: Fallbacks) -> list[AgentTool | str]:
     return [others] if isinstance(others, AgentTool | str) else list(others)
-
-
-def _follow_changes(client: MCPClient, provider: GuardedMCPTools) -> None:
-    """Register a callback at a client that updates a ``GuardedMCPTools`` provider when the server's tools change.
-
-    A callback that the client already has for such changes is still called.
-    """
-    theirs, ours = client.on_tools_changed, weakref.ref(provider)
-
-    def changed(before: list[str], tools: list[MCPAgentTool]) -> None:
-        provider = ours()
-        if provider is not None:
-            provider._update(tools)  # noqa: SLF001 - a part of the provider
-        if theirs is not None:
-            theirs(before, tools)
-
-    client.on_tools_changed = changed

@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -83,7 +82,8 @@ class ServerSupervisor:
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked = 0
         self._dropped_at = float("-inf")
-        self._unanswered: dict[int, _Unanswered] = {}
+        self._unanswered: dict[int, tuple[str, bool]] = {}
+        """Tool of each call without an answer, and whether a call of another tool was unanswered when the call began."""
 
     @classmethod
     def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
@@ -217,9 +217,8 @@ class ServerSupervisor:
     def asked(self, tool: str) -> int:
         """Record that a call of a tool has begun. Return a number that identifies the call in later reports."""
         with self._lock:
-            behind = any(call.tool != tool for call in self._unanswered.values())
             self._asked += 1
-            self._unanswered[self._asked] = _Unanswered(tool, behind)
+            self._unanswered[self._asked] = tool, any(other != tool for other, _ in self._unanswered.values())
             return self._asked
 
     def answered(self) -> None:
@@ -251,8 +250,7 @@ class ServerSupervisor:
         since.
         """
         with self._lock:
-            call = self._unanswered.pop(number, None)
-            return call is not None and call.behind
+            return self._unanswered.pop(number, ("", False))[1]
 
 
 def _attempt() -> Future[Exception | None]:
@@ -260,16 +258,3 @@ def _attempt() -> Future[Exception | None]:
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt
-
-
-@dataclass(frozen=True)
-class _Unanswered:
-    """Tool call that the MCP server has not answered yet.
-
-    Attributes:
-        tool: Name of the tool.
-        behind: Whether a call of another tool was unanswered when this call began.
-    """
-
-    tool: str
-    behind: bool

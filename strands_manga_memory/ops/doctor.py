@@ -145,7 +145,13 @@ def _check_records(
     yield from check_conversations(durable, entries, codec, clock=clock, ttl=ttl)
     if users is not None:
         try:
-            yield _read(_MEMORIES, "memories", sum(_memories(users, owner, codec) for owner in _owners(entries)))
+            readable = 0
+            owners = (Owner(str(entry.ids["user"]), entry.ids.get("tenant")) for entry in entries if entry.ids.get("user"))
+            for owner in dict.fromkeys(owners):
+                rows = users.query(owner.partition, last=INTERNAL, limit=_LOOKED_AT)
+                rows = (row for row in rows if not str(row["memory_id"]).startswith(INTERNAL))
+                readable += sum(record_of(row, owner, codec) is not None for row in rows)
+            yield _read(_MEMORIES, "memories", readable)
         except StoreError as error:
             yield _unreadable(_MEMORIES, error)
 
@@ -196,16 +202,6 @@ def check_conversations(
             f"{tiers.ttl.session / 86_400:.1f}",
             "give sweepers the MANGA_MEMORY_SESSION_TTL of the workers",
         )
-
-
-def _owners(entries: Sequence[ExpiryEntry]) -> list[Owner]:
-    owners = (Owner(str(entry.ids["user"]), entry.ids.get("tenant")) for entry in entries if entry.ids.get("user"))
-    return list(dict.fromkeys(owners))
-
-
-def _memories(users: Table, owner: Owner, codec: Codec | None) -> int:
-    rows = users.query(owner.partition, last=INTERNAL, limit=_LOOKED_AT)
-    return sum(record_of(row, owner, codec) is not None for row in rows if not str(row["memory_id"]).startswith(INTERNAL))
 
 
 def _read(check: str, what: str, count: int) -> Finding:

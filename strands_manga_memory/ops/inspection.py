@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -253,20 +254,22 @@ def display_text(message: Any) -> str:
 def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
     """Return the calls, the errors and the circuit breaker's state of each called tool, keyed by tool name."""
     names: dict[str, str] = {}
-    counts: dict[str, dict[str, int]] = {}
+    calls: Counter[str] = Counter()
+    errors: Counter[str | None] = Counter()
     for block in (block for message in messages for block in message["content"]):
         if "toolUse" in block:
             names[block["toolUse"]["toolUseId"]] = block["toolUse"]["name"]
-            counts.setdefault(block["toolUse"]["name"], {"calls": 0, "errors": 0})["calls"] += 1
+            calls[block["toolUse"]["name"]] += 1
         elif "toolResult" in block and block["toolResult"].get("status") == "error":
-            name = names.get(block["toolResult"]["toolUseId"])
-            if name is not None:
-                counts[name]["errors"] += 1
-    known = {name: breakers(name) for name in counts}
-    return {name: {**count, **_breaker_state(known[name])} for name, count in counts.items()}
-
-
-def _breaker_state(breaker: CircuitBreaker | None) -> dict[str, Any]:
-    if breaker is None:
-        return dict.fromkeys(("state", "failures", "retry_after"))
-    return {"state": breaker.state.value, "failures": breaker.failures, "retry_after": breaker.retry_after}
+            errors[names.get(block["toolResult"]["toolUseId"])] += 1
+    found: dict[str, dict[str, Any]] = {}
+    for name in calls:
+        breaker = breakers(name)
+        found[name] = {
+            "calls": calls[name],
+            "errors": errors[name],
+            "state": breaker and breaker.state.value,
+            "failures": breaker and breaker.failures,
+            "retry_after": breaker and breaker.retry_after,
+        }
+    return found

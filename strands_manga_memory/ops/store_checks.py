@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -68,18 +69,19 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
-def _first_failure(steps: Mapping[str, Callable[[], object]]) -> tuple[str, StoreError] | None:
-    """Call functions in order until one fails. Return the name and the error of this function, or None if none fails.
+def _check_calls(
+    check: str, steps: Mapping[str, Callable[[], object]], failed: Callable[[StoreError, str], Finding]
+) -> Finding:
+    """Call functions that use a store, keyed by name, in order until one fails. Return the result of the check.
 
-    Args:
-        steps: Functions that use a store, keyed by name.
+    ``failed`` returns the result for an error and a text that names the failed function.
     """
     for name, work in steps.items():
         try:
             work()
         except StoreError as error:
-            return name, error
-    return None
+            return failed(error, f"{name}: ")
+    return ok(check, f"{len(steps)} kinds of calls are allowed")
 
 
 def _clock_finding(check: str, skew: float, where: str) -> Finding:
@@ -119,9 +121,9 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         yield from _shape(table, described["Table"], tier)
         yield from _regions(table, described["Table"], tier)
         yield _ttl(table, tier)
-        skew = _skew(described, clock)
-        if skew is not None:
-            yield _clock_finding(f"{tier}.clock", skew, "DynamoDB")
+        if (date := described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")) is not None:
+            skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
+            yield _clock_finding(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
     yield _table_calls(table, tier)
     if isinstance(table, SQLiteTable):
         yield from _damage(table, tier)
@@ -217,15 +219,6 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
     return ok(f"{tier}.ttl", f"TTL is on for {attribute!r}")
 
 
-def _skew(described: Mapping[str, Any], clock: Callable[[], float]) -> float | None:
-    """Return the seconds by which DynamoDB's clock is ahead of ``clock``. None if the response has no ``date`` header."""
-    date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    if date is None:
-        return None
-    skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
-    return 0.0 if abs(skew) < 1.5 else skew
-
-
 def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
     """Check that a SQLite file is not damaged."""
     if not table.path.exists():
@@ -261,9 +254,7 @@ def _table_calls(table: Table, tier: str) -> Finding:
         "delete": lambda: table.delete(partition, "probe", when=is_stored),
         "batch delete": lambda: table.batch_write(deletes=keys),
     }
-    if (failure := _first_failure(steps)) is not None:
-        return _failure(table, tier, failure[1], f"{failure[0]}: ")
-    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")
+    return _check_calls(f"{tier}.permission", steps, partial(_failure, table, tier))
 
 
 _OLDEST = (6, 2)
@@ -303,7 +294,7 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
             "ACL SETUSER <user> +info, for this doctor only",
         )
     else:
-        yield from (_version(info), _eviction(info), _memory(info), _persistence(info))
+        yield from _server(info)
     yield from _clock(store, clock)
     yield _hot_calls(store)
 
@@ -365,53 +356,41 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
         return None
 
 
-def _version(info: Mapping[str, Any]) -> Finding:
+def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Check the version, the eviction policy, the memory and the persistence of a Redis server by its answer to INFO."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
-    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    if version < _OLDEST:
-        return problem(
-            "hot.version", f"{name} {text} is too old", f"upgrade to Redis {'.'.join(map(str, _OLDEST))} or any Valkey"
-        )
-    return ok("hot.version", f"{name} {text}")
-
-
-def _eviction(info: Mapping[str, Any]) -> Finding:
-    """Check that Redis never evicts the indexes in which sweepers find expired conversations."""
+    if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        yield problem("hot.version", f"{name} {text} is too old", f"upgrade to Redis {oldest} or any Valkey")
+    else:
+        yield ok("hot.version", f"{name} {text}")
     policy = str(info.get("maxmemory_policy", "unknown"))
     if policy.startswith("allkeys"):
-        return problem(
+        yield problem(
             "hot.eviction",
             f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no TTL, so conversations are "
             "never finalized",
             "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or noeviction",
         )
-    return ok("hot.eviction", f"maxmemory-policy is {policy}")
-
-
-def _memory(info: Mapping[str, Any]) -> Finding:
+    else:
+        yield ok("hot.eviction", f"maxmemory-policy is {policy}")
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not most:
-        return ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
-    detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
-    if used > _FULL * most:
-        return warning(
-            "hot.memory", detail, "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
-        )
-    return ok("hot.memory", detail)
-
-
-def _persistence(info: Mapping[str, Any]) -> Finding:
-    """Check that a Redis server has a replica, an append-only file or snapshots, so that the data survive a restart."""
+        yield ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
+    else:
+        detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
+        remedy = "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
+        yield warning("hot.memory", detail, remedy) if used > _FULL * most else ok("hot.memory", detail)
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
-    snapshots = info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0
-    if replicas or aof or snapshots:
-        return ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
-    return warning(
-        "hot.persistence",
-        "the server has no replica, no append-only file and no snapshot: a restart loses the hot tier",
-        "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
-    )
+    if replicas or aof or info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0:
+        yield ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
+    else:
+        yield warning(
+            "hot.persistence",
+            "the server has no replica, no append-only file and no snapshot: a restart loses the hot tier",
+            "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
+        )
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
@@ -467,6 +446,4 @@ def _hot_calls(store: HotStore) -> Finding:
         "get_value": lambda: store.get_value(name),
         "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
     }
-    if (failure := _first_failure(steps)) is not None:
-        return _refusal("hot.permission", failure[1], f"{failure[0]}: ")
-    return ok("hot.permission", f"{len(steps)} kinds of calls are allowed")
+    return _check_calls("hot.permission", steps, partial(_refusal, "hot.permission"))

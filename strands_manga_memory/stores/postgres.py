@@ -180,7 +180,9 @@ class PostgresTable(SQLTable):
                 yield connection
             finally:
                 connection.used_at = time.monotonic()
-                _give_back(pool, connection, is_sound=connection.info.transaction_status == TransactionStatus.IDLE)
+                if connection.info.transaction_status != TransactionStatus.IDLE:
+                    connection.close()
+                pool.putconn(connection)
         except (psycopg.Error, OSError) as error:
             raise translated(error, self.schema.name) from error
 
@@ -208,7 +210,8 @@ class PostgresTable(SQLTable):
                 return pool, connection
             # Connections that idled as long have probably ended, too. A failed ``check`` of the pool would replace only this
             # one, after a pause of a second.
-            _give_back(pool, connection, is_sound=False)
+            connection.close()
+            pool.putconn(connection)
             pool.drain()
 
     def _opened(self) -> ConnectionPool[Connection]:
@@ -292,8 +295,10 @@ class Connection(psycopg.Connection[Any]):
         If unread data has arrived, the server has ended the connection. Otherwise a connection that was used within the last
         second counts as alive. Any other connection is tested by a query, which may take ``seconds``.
         """
-        if self._has_input():  # the server reports the end of the connection without being asked
-            return False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.pgconn.socket, selectors.EVENT_READ)
+            if selector.select(timeout=0):  # the server reports the end of the connection without being asked
+                return False
         if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
             return True
         self.until = time.monotonic() + seconds
@@ -302,17 +307,6 @@ class Connection(psycopg.Connection[Any]):
         except psycopg.Error:
             return False
         return True
-
-    def _has_input(self) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.pgconn.socket, selectors.EVENT_READ)
-            return bool(selector.select(timeout=0))
-
-
-def _give_back(pool: ConnectionPool[Connection], connection: Connection, *, is_sound: bool) -> None:
-    if not is_sound:
-        connection.close()
-    pool.putconn(connection)
 
 
 _inherited: list[ConnectionPool[Connection] | None] = []

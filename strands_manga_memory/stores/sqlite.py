@@ -193,7 +193,10 @@ class SQLiteTable(SQLTable):
             self.path, timeout=self._deadline, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         try:
-            self._check_version(connection)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > FILE_VERSION:
+                what = f"record={str(self.path)!r} has version {version}, this package reads up to {FILE_VERSION}; upgrade it"
+                raise CorruptRecordError(what, record=str(self.path))
             if is_new:  # still empty; the WAL file gets the same mode
                 self.path.chmod(0o600)
             self._use_wal(connection)
@@ -202,16 +205,13 @@ class SQLiteTable(SQLTable):
             connection.execute("PRAGMA temp_store = MEMORY")
             self._scrub(connection)  # a killed process may have left data that it was about to erase
             known, self._file = self._file, self._identity()
-            if known is not None and not self._is_created(connection):
+            query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+            if known is not None and connection.execute(query, (self.schema.name,)).fetchone() is None:
                 self._create(connection)
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def _is_created(self, connection: sqlite3.Connection) -> bool:
-        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self.schema.name,))
-        return found.fetchone() is not None
 
     def _identity(self) -> tuple[int, int] | None:
         """Return device and inode of the SQLite file, or None if there is no file."""
@@ -220,14 +220,6 @@ class SQLiteTable(SQLTable):
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
-
-    def _check_version(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > FILE_VERSION:
-            raise CorruptRecordError(
-                f"record={str(self.path)!r} has version {version}, this package reads up to {FILE_VERSION}; upgrade it",
-                record=str(self.path),
-            )
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Switch the SQLite file to the mode with a write-ahead log, with retries until the deadline."""

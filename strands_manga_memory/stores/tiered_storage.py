@@ -164,7 +164,10 @@ class TieredStorage(Storage):
             if len(sealed) <= _INLINE:
                 item["data"] = sealed
             else:
-                self._put_parts(item, sealed)
+                parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
+                item["parts"] = len(parts)
+                rows = [{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)]
+                self._table.batch_write(puts=rows)
             # Versions of a key only grow, so no writer of an older version can still finish.
             if self._table.put(item, when=Condition(absent=True, below={"stamp": stamp})):
                 self._warm(item, sealed)
@@ -254,11 +257,6 @@ class TieredStorage(Storage):
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
         return (item for item in found if str(item["key"]).startswith(prefix))
-
-    def _put_parts(self, item: Item, sealed: bytes) -> None:
-        parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
-        item["parts"] = len(parts)
-        self._table.batch_write(puts=[{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)])
 
     def _joined(self, item: Item) -> bytes | None:
         """Read all parts of a large value from the durable tier. Return the encoded value, or None if a part is missing."""

@@ -68,7 +68,6 @@ def cost(
         )
         return
     _print_cost(workload, found, plan, preset)
-    _print_differences(workload)
 
 
 def _shares(given: list[str]) -> dict[str, float]:
@@ -103,14 +102,10 @@ def _print_cost(workload: Workload, found: Cost, plan: CapacityPlan, preset: str
         console().print(f"limit: {limit}")
     for assumption in ASSUMPTIONS:
         console().print(f"assumption: {assumption}", style="dim")
-
-
-def _print_differences(workload: Workload) -> None:
-    rows = [(each.what, f"{each.paper:,.6g}", f"{each.measured:,.6g}", each.why) for each in differences(workload)]
     print_table(
         "Differences between the published design and this package",
         ("quantity", "paper", "measured", "reason"),
-        rows,
+        [(each.what, f"{each.paper:,.6g}", f"{each.measured:,.6g}", each.why) for each in differences(workload)],
         right=(1, 2),
     )
 
