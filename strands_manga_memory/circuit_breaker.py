@@ -38,7 +38,7 @@ class Health(StrEnum):
     """The breaker is open."""
 
 
-_CLOSED, _OPEN, _HALF_OPEN = State  # a member of an enum takes long to read, and a rejection reads two
+_CLOSED, _OPEN, _HALF_OPEN = State
 
 
 @dataclass(frozen=True)
@@ -316,13 +316,7 @@ class CircuitBreaker:
     def _notify(self, event: BreakerEvent | None) -> None:
         if event is None:
             return
-        logger.debug(
-            "breaker=<%s>, before=<%s>, after=<%s> | breaker changed: %s",
-            event.name,
-            event.before,
-            event.after,
-            event.reason,
-        )
+        logger.debug("event=<%s> | breaker changed", event)
         if self._on_event is not None:
             try:
                 self._on_event(event)

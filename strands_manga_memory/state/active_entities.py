@@ -13,7 +13,7 @@ from strands_manga_memory.language.entities import Entity, is_referent
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.dialogue import TurnLayer
-from strands_manga_memory.state.state_store import Layer, Part
+from strands_manga_memory.state.state_store import Layer, Part, change
 
 EXPIRES_AFTER_TURNS = 20
 MOST_VALUES = 5
@@ -101,6 +101,7 @@ class EntityLayer(Layer):
                 f"{escape_line(type_, 30)} {', '.join(values)}" for type_, values in mentioned.items()
             )
 
+    @change
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
         """Set the active entity of a type, which replaces the previous entities of the type.
 
@@ -113,36 +114,35 @@ class EntityLayer(Layer):
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"{value!r:.80} is no valid {type_}")
-        with self._store.changing(self):
-            entity = ActiveEntity(
-                type=type_,
-                value=canonical,
-                text=shorten_line(value, 200),
-                confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
-                turn=self._turn,
-            )
-            self.mention([entity])
-            return entity
+        entity = ActiveEntity(
+            type=type_,
+            value=canonical,
+            text=shorten_line(value, 200),
+            confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
+            turn=self._turn,
+        )
+        self.mention([entity])
+        return entity
 
+    @change
     def confirm(self, type_: str, value: str | None = None) -> None:
         """Mark the active entities of a type as confirmed, so that the model sees them without the note "(inferred)".
 
         With ``value``, confirm only the entity with this value, and remove the other entities of the type. If no active entity
         matches, nothing changes.
         """
-        with self._store.changing(self):
-            chosen = tuple(
-                each.replaced(confidence=Confidence.CONFIRMED)
-                for each in self.groups.get(type_, ())
-                if value is None or each.value == value
-            )
-            if chosen:
-                self.groups = {**self.groups, type_: chosen}
+        chosen = tuple(
+            each.replaced(confidence=Confidence.CONFIRMED)
+            for each in self.groups.get(type_, ())
+            if value is None or each.value == value
+        )
+        if chosen:
+            self.groups = {**self.groups, type_: chosen}
 
+    @change
     def drop(self, *types: str) -> None:
         """Remove the active entities of the given types. Without types, keep only the entities that describe the user."""
-        with self._store.changing(self):
-            self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
+        self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
 
     # Events of a turn; they do not raise
 
@@ -162,10 +162,6 @@ class EntityLayer(Layer):
         Prices and quantities are ignored. ``message`` is the ``tracking_id`` of the message. If the user did not write the
         message (``by_user`` is False), ``mention`` ignores further entities.
         """
-        named = list(filter(is_referent, found))
-        if not named:
-            return
-        turn = self._turn
         entities = [
             ActiveEntity(
                 type=each.type,
@@ -173,9 +169,9 @@ class EntityLayer(Layer):
                 text=each.text[:200],
                 confidence=Confidence.CONFIRMED if by_user else Confidence.INFERRED,
                 message=message,
-                turn=turn,
+                turn=self._turn,
             )
-            for each in named
+            for each in filter(is_referent, found)
         ]
         self.mention(entities, by_user=by_user)
 

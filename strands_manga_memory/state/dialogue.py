@@ -19,7 +19,7 @@ from strands_manga_memory.language.text_features import encodable, normalized
 from strands_manga_memory.messages import is_turn_start
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import shorten_line
-from strands_manga_memory.state.state_store import Layer, Part
+from strands_manga_memory.state.state_store import Layer, Part, change, item_of
 
 MOST_CHARACTERS = 200
 """Maximum number of characters of a slot's value."""
@@ -216,10 +216,7 @@ class ConversationLayer(Layer):
         Raises:
             StateError: The slot does not exist. The message names the existing slots.
         """
-        if name not in self.slots:
-            known = ", ".join(map(repr, self.slots)) or "none"
-            raise StateError(f"there is no slot {name!r:.80}; there are: {known}")
-        return self.slots[name]
+        return item_of(self.slots, "slot", name)
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
@@ -267,6 +264,7 @@ class ConversationLayer(Layer):
         if request := self.next_request:
             yield escape_line(request, 220)
 
+    @change
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent, and replace the slots (values that the intent needs) by those of the new intent.
 
@@ -275,15 +273,15 @@ class ConversationLayer(Layer):
         new values are inferred. Pending questions to the user are dropped. If the intent is the same as before, slots and
         questions stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the current name.
         """
-        with self._store.changing(self):
-            if intent != self.intent:
-                before = {slot.cleared(): slot for slot in self.slots.values()}
-                self.intent, self.clarifications = intent, ()
-                self.slots = {slot.name: before.get(slot.cleared(), slot) for slot in self._store.intents.get(intent or "", ())}
-                self._fill_from_mentions(is_answer=False)
-            if agent is not None:
-                self.agent = agent
+        if intent != self.intent:
+            before = {slot.cleared(): slot for slot in self.slots.values()}
+            self.intent, self.clarifications = intent, ()
+            self.slots = {slot.name: before.get(slot.cleared(), slot) for slot in self._store.intents.get(intent or "", ())}
+            self._fill_from_mentions(is_answer=False)
+        if agent is not None:
+            self.agent = agent
 
+    @change
     def set_phase(self, phase: Phase | str) -> None:
         """Move the conversation to a phase.
 
@@ -294,17 +292,17 @@ class ConversationLayer(Layer):
             wanted = Phase(phase)
         except ValueError as error:
             raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}") from error
-        with self._store.changing(self):
-            allowed = MOVES[self.phase]
-            if wanted is not self.phase and wanted not in allowed:
-                raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {', '.join(sorted(allowed))}")
-            self.phase = wanted
+        allowed = MOVES[self.phase]
+        if wanted is not self.phase and wanted not in allowed:
+            raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {', '.join(sorted(allowed))}")
+        self.phase = wanted
 
+    @change
     def add_slot(self, slot: DialogueSlot) -> None:
         """Add a slot (value that the intent needs). It replaces a slot with the same name, including its value."""
-        with self._store.changing(self):
-            self._put(slot)
+        self._put(slot)
 
+    @change
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
         """Fill a slot (value that the user's intent needs), and return it.
 
@@ -313,11 +311,11 @@ class ConversationLayer(Layer):
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
         """
-        with self._store.changing(self):
-            slot = self.slot(name).filled(value, self._store.types, confirmed=confirmed)
-            self._put(slot)
-            return slot
+        slot = self.slot(name).filled(value, self._store.types, confirmed=confirmed)
+        self._put(slot)
+        return slot
 
+    @change
     def ask(self, question: str, *, slot: str | None = None) -> None:
         """Append a question to the queue of questions to the user, unless it is in the queue already or the queue is full.
 
@@ -327,17 +325,16 @@ class ConversationLayer(Layer):
         Raises:
             StateError: The slot does not exist.
         """
-        with self._store.changing(self):
-            if slot is not None:
-                self.slot(slot)
-            added = Clarification(question=shorten_line(question, 300), slot=slot)
-            if added not in self.clarifications:
-                self.clarifications = (*self.clarifications, added)[:MOST_CLARIFICATIONS]
+        if slot is not None:
+            self.slot(slot)
+        added = Clarification(question=shorten_line(question, 300), slot=slot)
+        if added not in self.clarifications:
+            self.clarifications = (*self.clarifications, added)[:MOST_CLARIFICATIONS]
 
+    @change
     def answered(self) -> None:
         """Remove the first question from the queue of questions to the user."""
-        with self._store.changing(self):
-            self.clarifications = self.clarifications[1:]
+        self.clarifications = self.clarifications[1:]
 
     def _put(self, slot: DialogueSlot) -> None:
         if slot.status is SlotStatus.CONFIRMED:
@@ -381,8 +378,7 @@ class ConversationLayer(Layer):
         """
         if message == self._message:
             self._mentions = ()
-        if any(slot.source == message for slot in self.slots.values()):
-            self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
+        self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
 
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
         """Fill slots (values that the user's intent needs) with the entities of the user's last message.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
@@ -16,7 +15,7 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.text_features import normalized
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line
-from strands_manga_memory.state.state_store import Layer, Part
+from strands_manga_memory.state.state_store import Layer, Part, change, item_of
 
 logger = logging.getLogger(__name__)
 
@@ -145,9 +144,7 @@ class Goal(GoalRecord):
         Raises:
             StateError: The subtask does not exist.
         """
-        if id_ not in self.subtasks:
-            raise StateError(f"there is no subtask {id_!r:.80}; there are: {', '.join(map(repr, self.subtasks)) or 'none'}")
-        return self.subtasks[id_]
+        return item_of(self.subtasks, "subtask", id_)
 
     def with_status(self, status: SubtaskStatus) -> list[Subtask]:
         """Return the subtasks of the goal that have the given status."""
@@ -271,6 +268,7 @@ class GoalsLayer(Layer):
         for archived in reversed(self.archive[-MOST_LINES:]):
             yield f"Earlier goal: {escape_line(archived.line(), 240)}"
 
+    @change
     def set(self, text: str, *, context: str = "") -> Goal:
         """Set a new active goal, and archive the previous goal.
 
@@ -281,27 +279,26 @@ class GoalsLayer(Layer):
         Raises:
             StateError: ``text`` is empty.
         """
-        with self._changing():
-            if self.active is not None:
-                self._end(GoalStatus.SUPERSEDED, "")
-            self.total += 1
-            self.active = goal = Goal(
-                id=self.total,
-                text=shorten_line(text, 300),
-                context=context[-self._store.limits.goal_context_characters :],
-                started_at=self._store.wall(),
-            )
-        return goal
+        if self.active is not None:
+            self._end(GoalStatus.SUPERSEDED, "")
+        self.total += 1
+        self.active = Goal(
+            id=self.total,
+            text=shorten_line(text, 300),
+            context=context[-self._store.limits.goal_context_characters :],
+            started_at=self._store.wall(),
+        )
+        return self.active
 
+    @change
     def complete(self, outcome: str = "") -> GoalArchive:
         """Archive the active goal as completed, and return its archive record."""
-        with self._changing():
-            return self._end(GoalStatus.COMPLETED, outcome)
+        return self._end(GoalStatus.COMPLETED, outcome)
 
+    @change
     def fail(self, reason: str = "") -> GoalArchive:
         """Archive the active goal as failed, and return its archive record."""
-        with self._changing():
-            return self._end(GoalStatus.FAILED, reason)
+        return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
         limits = self._store.limits
@@ -315,10 +312,14 @@ class GoalsLayer(Layer):
     def add_finding(self, text: str) -> None:
         """Add a finding to the active goal. Nothing happens if no goal is active, or if the goal has the finding already."""
         if self.active is not None:
-            with self._changing():
-                goal = self.goal()
-                self.active = goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS))
+            self._add_finding(text)
 
+    @change
+    def _add_finding(self, text: str) -> None:
+        goal = self.goal()
+        self.active = goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS))
+
+    @change
     def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
         """Add a subtask to the active goal, or replace the subtask with the same id.
 
@@ -326,52 +327,45 @@ class GoalsLayer(Layer):
             StateError: No goal is active, a value is not allowed (such as an empty text), a dependency does not exist, the
                 dependencies form a cycle, or the goal would have more than 50 subtasks.
         """
-        with self._changing():
-            subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
-            subtasks = self._put(subtask).subtasks
-            if len(subtasks) > MOST_SUBTASKS:
-                raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
-            for each in subtask.depends_on:
-                if each not in subtasks:
-                    known = ", ".join(map(repr, subtasks))
-                    raise StateError(
-                        f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}"
-                    )
-            try:
-                TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
-            except CycleError as error:
-                raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
+        subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
+        subtasks = self._put(subtask).subtasks
+        if len(subtasks) > MOST_SUBTASKS:
+            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+        for each in subtask.depends_on:
+            if each not in subtasks:
+                known = ", ".join(map(repr, subtasks))
+                raise StateError(f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
+        try:
+            TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
+        except CycleError as error:
+            raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
         return subtask
 
+    @change
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
         """Complete a subtask of the active goal.
 
         Raises:
             StateError: The subtask does not exist, is not open, or depends on a subtask that is not completed.
         """
-        with self._changing():
-            goal = self.goal()
-            subtask = goal.subtask(subtask_id)
-            if subtask not in goal.ready:
-                ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
-                raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
-            ended = subtask.replaced(status=SubtaskStatus.COMPLETED, result=shorten_line(result, 300))
-            self._put(ended)
-        return ended
+        goal = self.goal()
+        subtask = goal.subtask(subtask_id)
+        if subtask not in goal.ready:
+            ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
+            raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
+        return self._end_subtask(subtask, SubtaskStatus.COMPLETED, result)
 
+    @change
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
         """Mark a subtask of the active goal as failed.
 
         Raises:
             StateError: The subtask does not exist, or is completed.
         """
-        with self._changing():
-            subtask = self.goal().subtask(subtask_id)
-            if subtask.status is SubtaskStatus.COMPLETED:
-                raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
-            ended = subtask.replaced(status=SubtaskStatus.FAILED, result=shorten_line(reason, 300))
-            self._put(ended)
-        return ended
+        subtask = self.goal().subtask(subtask_id)
+        if subtask.status is SubtaskStatus.COMPLETED:
+            raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
+        return self._end_subtask(subtask, SubtaskStatus.FAILED, reason)
 
     def ready_subtasks(self) -> list[Subtask]:
         """Return the open subtasks of the active goal whose dependencies are completed."""
@@ -382,11 +376,10 @@ class GoalsLayer(Layer):
         self.active = goal = goal.replaced(subtasks={**goal.subtasks, subtask.id: subtask})
         return goal
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._store.changing(self):
-            yield
-            self.reduce()
+    def _end_subtask(self, subtask: Subtask, status: SubtaskStatus, result: str) -> Subtask:
+        ended = subtask.replaced(status=status, result=shorten_line(result, 300))
+        self._put(ended)
+        return ended
 
     def reduce(self) -> None:
         """Reduce the stored goals to at most ``StateLimits.goal_tokens`` estimated tokens.
@@ -444,16 +437,17 @@ class GoalsLayer(Layer):
         If the active goal alone exceeds the limit, nothing is dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
-        if self._store.size(self) > limit // 2:  # a character has at most 2 tokens
-            with self._store.lock:
-                before = self.values()
-                try:
-                    self.reduce()
-                except StateError:
-                    self.restore(before)  # dropping parts was in vain
-                    if not self._warned:
-                        logger.warning("cap=<%d> | the active goal alone exceeds the size limit", limit)
-                    self._warned = True
+        if self._store.size(self) <= limit // 2:  # a character has at most 2 tokens
+            return
+        with self._store.lock:
+            before = self.values()
+            try:
+                self.reduce()
+            except StateError:
+                self.restore(before)  # dropping parts was in vain
+                if not self._warned:
+                    logger.warning("cap=<%d> | the active goal alone exceeds the size limit", limit)
+                self._warned = True
 
 
 def part_tokens(part: BaseModel) -> int:

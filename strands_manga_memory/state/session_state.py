@@ -109,7 +109,6 @@ class SessionState:
         self._is_stored = is_stored
         self._writer = shared_writer(hot, None)
         self._health = TierHealth(clock=store.clock)
-        self._last = b"", _SharedLayers({}, 0, frozenset())
         self._abandoned = 0
         self._reading = BackgroundRead(self._pull, name="state", deadline=deadline, writer=self._writer, key=self._name)
 
@@ -151,23 +150,18 @@ class SessionState:
         # The agent itself may be gone: its last turn is shared in the background.
         agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
-        value = self._codec.encode(rows, self._name)
-        self._hot.put_value(self._name, value, ttl=SHARED_TTL)
-        self._last = value, _SharedLayers(texts, revision, agents)
+        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(values, revision)
 
     def _read(self) -> _SharedLayers | None:
         value = self._hot.get_value(self._name)
         if not value:
             return None
-        if value == self._last[0]:
-            return self._last[1]
         try:
             rows = self._codec.decode(value, self._name)
             with trusted(self._name):
                 layers = {str(key): str(text) for key, text in rows["layers"].items()}
-                self._last = value, _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
-                return self._last[1]
+                return _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
         except CorruptRecordError as error:
             logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
             return None

@@ -6,10 +6,11 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
@@ -20,6 +21,10 @@ from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.stores.codec import MALFORMED
 
 logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+_Item = TypeVar("_Item")
+_Layer = TypeVar("_Layer", bound="Layer")
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,8 @@ class Layer(BaseModel):
 
     _store: StateStore = PrivateAttr()
 
-    def bind(self, store: StateStore) -> Self:
-        """Set the store that writes later changes of this layer (part of an agent's state), and return the layer."""
-        self._store = store
-        return self
+    def reduce(self) -> None:
+        """Reduce the layer (part of an agent's state) to its maximum size. By default, a layer has no maximum size."""
 
     def values(self) -> dict[str, Any]:
         """Return the values of all fields of the layer (part of an agent's state), including fields of later releases."""
@@ -164,7 +167,51 @@ def _problems(error: ValidationError) -> str:
     return "; ".join(f"{name}: {rule}, got {value!r:.80}" for name, rule, value in found)
 
 
-_Layer = TypeVar("_Layer", bound=Layer)
+def change(method: Callable[Concatenate[_Layer, P], _Item]) -> Callable[Concatenate[_Layer, P], _Item]:
+    """Decorate a method that changes a layer (part of the state), so that the layer is then validated and written.
+
+    The store's lock is held during the call. After an error of the method or of the validation, the layer has its earlier
+    values.
+
+    Raises:
+        CorruptRecordError: The stored layer cannot be read. It stays unchanged.
+        StateError: A value is not allowed. The message names the field and its rule.
+    """
+
+    @wraps(method)
+    def run(layer: _Layer, /, *args: P.args, **kwargs: P.kwargs) -> _Item:
+        store = layer._store  # noqa: SLF001 - the store of the layer
+        with store.lock:
+            store.refresh()
+            if error := store.unreadable().get(layer.KEY):
+                raise CorruptRecordError(error, record=layer.KEY)
+            before = layer.values()
+            try:
+                result = method(layer, *args, **kwargs)
+                layer.reduce()
+                layer.model_validate(layer.values())
+            except BaseException as error:
+                layer.restore(before)
+                if isinstance(error, ValidationError):
+                    raise StateError(_problems(error)) from error
+                raise
+            store.write()
+            return result
+
+    return run
+
+
+def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
+    """Return the item with the given name. ``kind`` is the kind of the items in the error, such as "slot".
+
+    Raises:
+        StateError: The item does not exist. The message names the existing items.
+    """
+    if name not in items:
+        known = ", ".join(map(repr, list(items)[-50:])) or "none"
+        raise StateError(f"there is no {kind} {name!r:.80}; there are: {known}")
+    return items[name]
+
 
 REVISION = "manga_state.revision"
 """Key in ``agent.state`` of the last revision of the session's shared state that the agent has merged."""
@@ -183,7 +230,6 @@ class _Entry:
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
         shared: Values that the session's agents shared when this agent last merged or published the shared state.
-        shared_text: Text of the layer that the session's agents shared at that time.
         turn_end: Values at the end of the last turn.
     """
 
@@ -192,7 +238,6 @@ class _Entry:
     text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
-    shared_text: str = ""
     turn_end: dict[str, Any] = field(default_factory=dict)
 
 
@@ -227,7 +272,9 @@ class StateStore:
         self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
         self._state: Any = None
-        self._entries = {kind: _Entry(kind().bind(self), written=kind().values()) for kind in kinds}
+        self._entries = {kind: _Entry(kind(), written=kind().values()) for kind in kinds}
+        for entry in self._entries.values():
+            entry.layer._store = self  # noqa: SLF001
 
     def attach(self, agent: Agent) -> None:
         """Connect the store to an agent, and read the layers (parts of the state) from ``agent.state``.
@@ -260,31 +307,6 @@ class StateStore:
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
-
-    @contextmanager
-    def changing(self, layer: Layer) -> Iterator[None]:
-        """Hold the lock while the ``with`` block changes a layer (part of the state), then validate and write the layer.
-
-        After an error of the block or of the validation, the layer has its earlier values.
-
-        Raises:
-            CorruptRecordError: The stored layer cannot be read. It stays unchanged.
-            StateError: A value is not allowed. The message names the field and its rule.
-        """
-        with self.lock:
-            self.refresh()
-            if error := self._entries[type(layer)].error:
-                raise CorruptRecordError(error, record=layer.KEY)
-            before = layer.values()
-            try:
-                yield
-                layer.model_validate(layer.values())
-            except BaseException as error:
-                layer.restore(before)
-                if isinstance(error, ValidationError):
-                    raise StateError(_problems(error)) from error
-                raise
-            self.write()
 
     def size(self, layer: Layer) -> int:
         """Return the number of characters in the stored text of a layer (part of the state); 0 if there is none."""
@@ -365,12 +387,11 @@ class StateStore:
         texts, shared = dict(known), {}
         for entry in self._readable():
             layer = entry.layer
-            shared[layer.KEY] = values = layer.values()
+            shared[layer.KEY] = layer.values()
             with suppress(CorruptRecordError):
-                if layer.KEY in known and known[layer.KEY] != entry.shared_text:
+                if layer.KEY in known:
                     layer.loaded(known[layer.KEY])
-                entry.shared_text = entry.text if entry.text and values == entry.written else layer.stored()
-                texts[layer.KEY] = entry.shared_text
+                texts[layer.KEY] = layer.stored()
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -391,7 +412,7 @@ class StateStore:
                 except CorruptRecordError:
                     continue
                 layer.merge(entry.shared if revision >= self.revision else type(layer)().values(), other)
-                entry.shared, entry.shared_text = other, shared[layer.KEY]
+                entry.shared = other
             self.write()
             self.note_shared({}, max(revision, self.revision))
 

@@ -26,7 +26,7 @@ from strands_manga_memory.state.goals import (
     counted,
     error_pattern,
 )
-from strands_manga_memory.state.state_store import Part, StateStore
+from strands_manga_memory.state.state_store import Part, StateStore, item_of
 from strands_manga_memory.stores.codec import as_json
 from strands_manga_memory.telemetry import TOOL_LOOP
 
@@ -437,10 +437,7 @@ class TaskState:
         Raises:
             StateError: The step does not exist.
         """
-        if id_ not in self.steps:
-            known = ", ".join(map(repr, list(self.steps)[-10:])) or "none"
-            raise StateError(f"there is no step {id_!r:.80}; there are: {known}")
-        return self.steps[id_]
+        return item_of(self.steps, "step", id_)
 
     def failed(self) -> list[TaskStep]:
         """Return the tool calls of the task that failed or timed out."""
