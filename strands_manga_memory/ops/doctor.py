@@ -20,7 +20,8 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError,
 from strands_manga_memory.memory.records import INTERNAL, Owner, record_of
 from strands_manga_memory.ops.store_checks import Finding, check_durable, check_hot, not_opened, ok, problem, warning
 from strands_manga_memory.session import TtlPolicy
-from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers, durable_tier
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
+from strands_manga_memory.session.tiers import ExpiryEntry, ExpiryIndex, Tiers
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY, Table
 from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
@@ -180,10 +181,10 @@ def check_conversations(
     heads, damaged, spans = 0, 0, list[float]()
     try:
         for entry in entries:
-            tier = durable_tier(entry.place, tiers, ids={})
-            head = None if tier is None else tier.read_head()
+            tier = DurableTier(entry.place, tiers, {})
+            head = tier.read()
             heads += head is not None
-            if tier is not None and head is not None and not head.is_empty:
+            if head is not None and not head.is_empty:
                 damaged += len(tier.logged_keys(head.incarnation)) - len(tier.read_log(head.incarnation))
                 expiry = tier.head_item.get(durable.schema.ttl)
                 if isinstance(expiry, int | float) and head.last_used:

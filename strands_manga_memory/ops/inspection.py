@@ -19,10 +19,10 @@ from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.agent_conversation import AgentConversation
-from strands_manga_memory.session.protocol.durable_tier import HOT, DurableTier
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
-from strands_manga_memory.session.tiers import Place, Tiers, members
+from strands_manga_memory.session.tiers import HOT, Place, Tiers, members
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table

@@ -30,9 +30,10 @@ from strands_manga_memory.session.agent_snapshot import (
     snapshot_of,
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
+from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey, is_nothing
 from strands_manga_memory.session.session_log import LogEntry, LogPosition
-from strands_manga_memory.session.tiers import Place, Tiers, connect
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load, trusted
 from strands_manga_memory.stores.writer import TierHealth, cause_of
 from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
@@ -121,7 +122,7 @@ class AgentConversation:
         After a process fork, the child thereby discards changes that the parent process saves.
         """
         check = partial(_check_merge, is_strict=self._is_strict)
-        self.hold = connect(self.place, self.tiers, ids=self._ids, check_merge=check)
+        self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=check)
         self.local = self.hold.local
         self.lock: threading.RLock = self.local.lock
         self.saver = ConversationSaver(self.place, self.tiers, self.hold)
@@ -155,8 +156,7 @@ class AgentConversation:
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
         hold, local = self.hold, self.local
-        start = partial(self.tiers.writer.submit, (self.place, "hot"))
-        error = hold.load(touch=not inspect, read=self._read_tier, start=start)
+        error = hold.load(touch=not inspect, read=self._read_tier)
         if error is not None:
             if self._is_strict:
                 raise StoreUnavailableError(f"the conversation could not be read: {error}") from error

@@ -26,7 +26,7 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     join,
 )
-from strands_manga_memory.session.tiers import Place, Tiers, connect
+from strands_manga_memory.session.tiers import Place, Tiers
 
 Standing = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers. ``ended`` means that the conversation has expired or was deleted."""
@@ -79,7 +79,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
     content = _with_new_keys(replace(content, seen={key: content.seen[key] for key in content.turns}))
-    target = connect(to, tiers, ids=known)
+    target = Conversation(to, tiers, ids=known)
     if not begin_with(target, replace(content, ids=known, created=tiers.clock()), replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id {known.get('member')!r:.80} already: "
@@ -198,7 +198,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
 
 
 def _loaded(place: Place, tiers: Tiers) -> Conversation:
-    hold = connect(place, tiers, ids={})
+    hold = Conversation(place, tiers, ids={})
     hold.load(touch=False)
     return hold
 
@@ -275,6 +275,6 @@ def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Rec
 
 def _put(hold: Conversation, record: Record) -> bool:
     if hold.durable is not None:
-        return hold.durable.put_head(record)
+        return hold.durable.write(record)
     assert hold.hot is not None  # noqa: S101 - a conversation has a tier
-    return hold.hot.write(replace(record, unlogged={}), ttl=hold.hot_seconds(record))
+    return hold.hot.write(replace(record, unlogged={}))

@@ -15,6 +15,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
+from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
@@ -25,7 +26,6 @@ from strands_manga_memory.session.tiers import (
     ExpiryIndex,
     Place,
     Tiers,
-    connect,
     directory_key,
     due_key,
     finalized_key,
@@ -59,7 +59,7 @@ class EndedConversation:
     def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
         self.place = place
         self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
-        self.hold = connect(place, tiers, ids=self._ids)
+        self.hold = Conversation(place, tiers, ids=self._ids)
         self.durable = self.hold.durable
 
     @property
@@ -368,7 +368,7 @@ class SessionSweeper:
             if max(there) >= record.incarnation:  # the table's own TTL has deleted the head, or it was lost
                 local = conversation.hold.local
                 after = record.expire(local.next_version(), local.next_incarnation(max(there)))
-                if not durable.put_head(after):
+                if not durable.write(after):
                     return now + self._lease, is_finalized
                 durable.purge(after.incarnation)
             else:

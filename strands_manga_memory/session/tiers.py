@@ -15,10 +15,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
 from strands_manga_memory.scope import ConversationScope, encoded_id
-from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import ENDED_BELOW, HOT, DurableTier
-from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import DELETED, HotStore
@@ -32,6 +28,12 @@ Kind = Literal["A", "M"]
 
 TOMBSTONE = "#TOMBSTONE"
 """Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
+
+ENDED_BELOW = "incarnation"
+"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers are deleted."""
+
+HOT = "hot"
+"""Attribute of a head (table item with a conversation's state) that was written by a process with a hot tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,69 +385,3 @@ class Tiers:
         stores = {"hot": self.hot, "durable": self.durable}
         names = {tier: type(getattr(store, "observes", store)).__name__ for tier, store in stores.items() if store is not None}
         return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
-
-
-def connect(
-    place: Place,
-    tiers: Tiers,
-    *,
-    ids: Mapping[str, Any],
-    check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
-) -> Conversation:
-    """Return an object that reads and writes a conversation in the given stores. Nothing is read yet.
-
-    Args:
-        place: Storage key of the conversation.
-        tiers: The stores, and the saving rules.
-        ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator). A new conversation
-            needs all of them.
-        check_merge: Called before another writer's changes are merged with unsaved changes of this process. It gets this
-            process's state values, keyed by name, the other writer's record of the conversation, and whether this process has
-            unsaved turns. An error prevents the merge.
-    """
-
-    def hot_seconds(record: Record) -> float:
-        if record.is_empty:
-            return tiers.ttl.tombstone_seconds
-        left = tiers.ttl.ttl(record.turn_count)
-        return max(1.0, record.created + left - tiers.clock()) if tiers.ttl.mode == "fixed" else left
-
-    known = {name: str(value) for name, value in ids.items() if value is not None}
-    hot = None
-    if tiers.hot is not None:
-        keeps_log, refreshed = tiers.durable is None, tiers.ttl.refreshed_by_reads
-        hot = HotTier(tiers.hot, place.conversation, codec=tiers.codec, keeps_log=keeps_log, refreshed_by_reads=refreshed)
-    return Conversation(
-        hot=hot,
-        durable=durable_tier(place, tiers, ids=known),
-        clock=tiers.clock,
-        ttl=hot_seconds,
-        session_seconds=tiers.ttl.session,
-        flush_every=tiers.flush_every,
-        ids=known,
-        check_merge=check_merge,
-    )
-
-
-def durable_tier(place: Place, tiers: Tiers, *, ids: Mapping[str, Any]) -> DurableTier | None:
-    """Return an object that reads and writes one conversation in the durable store; None if there is no durable store."""
-    if tiers.durable is None:
-        return None
-    directory = directory_key(place.session, ids)
-
-    def index_items(stored: Mapping[str, str]) -> list[Item]:
-        listed = directory_entry(place.session, stored)
-        return [*ExpiryIndex.items(place, stored, due=tiers.clock() + FIRST_LOOK), *([listed] if listed else [])]
-
-    return DurableTier(
-        tiers.durable,
-        place.session,
-        place.member,
-        codec=tiers.codec,
-        kept_seconds=tiers.ttl.session + tiers.ttl.grace,
-        tombstone_seconds=tiers.ttl.tombstone_seconds,
-        index_items=index_items,
-        watched=[tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])],
-        has_hot=tiers.hot is not None,
-        clock=tiers.clock,
-    )

@@ -72,10 +72,7 @@ def test_a_restore_is_one_round_trip_to_each_tier(both: Stores) -> None:
     assert both.durable.calls[before[1] :] == ["batch_get"]
 
 
-def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_manga_memory.session.protocol import conversation
-
-    monkeypatch.setattr(conversation, "HEAD_START_SECONDS", 10.0)  # on a busy machine the head would be read twice
+def test_a_cold_restore_also_looks_for_turns_whose_flush_was_cut(both: Stores) -> None:
     live = warm(both)
     live("two")
     live._session_manager.flush()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.local_copy import LocalCopy, new_lock
+from strands_manga_memory.session.protocol.local_copy import LocalCopy, MergeCheck
 from strands_manga_memory.session.protocol.record import (
     CLOSED,
     Record,
@@ -25,13 +23,11 @@ from strands_manga_memory.session.protocol.record import (
     is_nothing,
     missing_turns,
 )
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn is moved to the log."""
-
-HEAD_START_SECONDS = 0.002
-"""Seconds to wait for the hot tier's answer before the durable tier is read, too."""
 
 EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
@@ -45,33 +41,31 @@ class Conversation:
     answer, the method raises ``StoreUnavailableError``, and the changes are kept.
 
     Args:
+        place: Storage key of the conversation.
+        tiers: The stores, and the saving rules.
+        ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored with the first change.
+        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
+
+    Attributes:
         hot: The hot tier; None if there is only a durable tier.
         durable: The durable tier; None if there is only a hot tier.
-        clock: Returns the time in seconds since 1970.
-        ttl: Returns the time to live of a record in the hot tier, in seconds.
-        session_seconds: Seconds without use after which a session ends. Default: one day.
-        flush_every: Number of ended turns missing in the log at which a flush is due.
-        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), stored with the first change.
-        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
+        local: This process's copy of the conversation.
     """
 
     def __init__(
         self,
+        place: Place,
+        tiers: Tiers,
         *,
-        hot: HotTier | None,
-        durable: DurableTier | None,
-        clock: Callable[[], float] = time.time,
-        ttl: Callable[[Record], float] = lambda record: 1800.0,
-        session_seconds: float = 86_400.0,
-        flush_every: int = 5,
-        ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
+        ids: Mapping[str, Any],
+        check_merge: MergeCheck | None = None,
     ) -> None:
-        self.hot, self.durable = hot, durable
-        self._clock, self.hot_seconds, self._flush_every = clock, ttl, flush_every
-        self._silence = min(12 * 3600.0, session_seconds)
-        self.local = LocalCopy(clock=clock, hash_is_log=durable is None, ids=ids, check_merge=check_merge)
-        self._hot_io, self._durable_io = new_lock(), new_lock()
+        known = {name: str(value) for name, value in ids.items() if value is not None}
+        self.hot = None if tiers.hot is None else HotTier(place, tiers)
+        self.durable = None if tiers.durable is None else DurableTier(place, tiers, known)
+        self._clock, self._flush_every = tiers.clock, tiers.flush_every
+        self._silence = min(12 * 3600.0, tiers.ttl.session)
+        self.local = LocalCopy(clock=tiers.clock, hash_is_log=tiers.durable is None, ids=known, check_merge=check_merge)
 
     @property
     def is_silent(self) -> bool:
@@ -87,7 +81,7 @@ class Conversation:
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
-        ended = len(ended_turns(base, base.unlogged, self._clock() - OPEN_SECONDS))
+        ended = len(self._ended(base, base.unlogged))
         if ended >= self._flush_every and ended % self._flush_every == 0:
             return True
         if head is None or not head.incarnation or head.incarnation != base.incarnation:
@@ -98,18 +92,13 @@ class Conversation:
     # Reading
 
     def load(
-        self,
-        *,
-        touch: bool = True,
-        read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
-        start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _ended(work()),
+        self, *, touch: bool = True, read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work()
     ) -> StoreUnavailableError | None:
         """Read the conversation from both tiers, and merge both with this process's copy.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
             read: Wrapper around the read of a tier. It gets the tier's name and the function that reads.
-            start: Starts the read of the hot tier, such as in a thread, and returns the future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -117,21 +106,13 @@ class Conversation:
         Raises:
             StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
         """
-
-        def read_durable(*, is_alone: bool) -> StoreUnavailableError | None:
-            return self._attempt(read, "durable", partial(self.read_head, is_alone=is_alone))[1]
-
-        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
-        hot = start(read_hot) if self.hot is not None else _ended((None, None))
-        was_lost, head_error = False, None
+        found = hot_error = head_error = None
+        if self.hot is not None:
+            found, hot_error = self._attempt(read, "hot", partial(self.read_hot, touch=touch))
         if self.durable is not None:
-            if self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done:
-                was_lost = is_nothing(hot.result()[0])
-            head_error = read_durable(is_alone=was_lost)
-        found, error = hot.result()
-        if self.hot is not None and self.durable is not None and error is None and is_nothing(found) and not was_lost:
-            head_error = read_durable(is_alone=True)
-        error = error or head_error
+            is_alone = self.hot is not None and hot_error is None and is_nothing(found)
+            _, head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=is_alone))
+        error = hot_error or head_error
         if error is not None and is_nothing(found) and (head_error is not None or self.durable is None):
             # A durable tier that answers is enough, because conversations begin there. An empty hot tier is not.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
@@ -148,7 +129,7 @@ class Conversation:
     def read_hot(self, *, touch: bool = True) -> Record | None:
         """Read the record in the hot tier, merge it into this process's copy, and return the record; None if there is none."""
         hot = self._hot()
-        with self._hot_io:
+        with hot.io:
             found = hot.read(touch=touch)
             try:
                 self._take_in(found)
@@ -165,8 +146,8 @@ class Conversation:
             is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
         """
         durable = self._durable()
-        with self._durable_io:
-            found = durable.read_head()
+        with self._durable().io:
+            found = durable.read()
             try:
                 if is_alone and found is not None and found.incarnation:
                     found = durable.with_unlisted_turns(found)
@@ -189,10 +170,7 @@ class Conversation:
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
         """Read the given turns of the conversation from the log. Missing and unreadable turns are left out."""
-        if self.durable is not None:
-            return self.durable.get_turns(incarnation, keys)
-        with self._hot_io:
-            return self._hot().read_archive(keys)
+        return (self.durable or self._hot()).get_turns(incarnation, keys)
 
     def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
         """Return all turns of the conversation in order: those in the log, and those that only this process has.
@@ -204,15 +182,12 @@ class Conversation:
         with self.local.lock:
             base = self.local.base
             own = {key: turn for key, turn in self.local.own.items() if len(turn.messages) > base.removed.get(key, 0)}
-        if self.durable is not None:
-            log = self._durable().read_log(base.incarnation, newest=newest, until=until)
+        if self.durable is None:
+            log, held = self._hot().get_turns(base.incarnation), base.turns
         else:
-            with self._hot_io:
-                if not self._hot().is_known:
-                    self._hot().read(touch=False)
-                is_present = (found := self._hot().record) is not None and found.incarnation == base.incarnation
-                log = {**(self._hot().read_archive() if is_present else {}), **base.turns}
-        for key, turn in [*((key, base.turns[key]) for key in base.unlogged if key in base.turns), *own.items()]:
+            log = self.durable.read_log(base.incarnation, newest=newest, until=until)
+            held = {key: turn for key, turn in base.turns.items() if key in base.unlogged}
+        for key, turn in [*held.items(), *own.items()]:
             log[key] = turn.merge(log.get(key, turn))
         return sorted((key, turn.redact(base.redactions.get(key, {}))) for key, turn in log.items())
 
@@ -232,7 +207,7 @@ class Conversation:
             self.save()
             return
         self._revalidate()
-        with self._durable_io:
+        with self._durable().io:
             before = self.local.base.incarnation
             for _ in attempts("durable"):
                 if self._flush_once(writes_hot=writes_hot):
@@ -251,13 +226,13 @@ class Conversation:
         """
         self._revalidate()
         hot = self._hot()
-        with self._hot_io:
+        with self._hot().io:
             for attempt in attempts("hot"):
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
                 if self.begins_durably and not fills:
                     return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
-                draft = self.local.draft() if self.durable is not None else hot.with_redacted_archive(self.local.draft())
+                draft = self.local.draft()
                 # The stored record may still list logged turns as missing in the log. The next change corrects the list.
                 is_stored = not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2])
                 if is_stored or self._write_hot(draft):
@@ -310,7 +285,7 @@ class Conversation:
         hot = self._hot()
         if not self.local.note_offer(record):
             return False
-        if hot.write(record, ttl=self.hot_seconds(record)):
+        if hot.write(record):
             self.local.hot_copy = record
             self.local.note_stored(record)
             return True
@@ -321,7 +296,7 @@ class Conversation:
     def _save_head(self) -> None:
         """Store the changes of the conversation in the durable tier's record, with a conditional write."""
         durable = self._durable()
-        with self._durable_io:
+        with self._durable().io:
             draft, known = self.local.draft(), durable.record
             writes_log = known is not None and (
                 len(missing_turns(draft, known)) >= self._flush_every or draft.redactions != known.redactions
@@ -339,7 +314,7 @@ class Conversation:
                 missing = missing_turns(draft, known)
                 if not begins_log(draft, known):
                     self._redact_log(draft, known)
-                    if len(ended_turns(draft, missing, self._clock() - OPEN_SECONDS)) >= self._flush_every:
+                    if len(self._ended(draft, missing)) >= self._flush_every:
                         missing = self._put_turns(draft, missing)
                 if self._put_head(draft, head_record(draft, missing, durable.record)):
                     return
@@ -347,7 +322,7 @@ class Conversation:
     def _put_head(self, draft: Record, head: Record) -> bool:
         if not self.local.note_offer(draft):
             return False
-        if not self._durable().put_head(head):
+        if not self._durable().write(head):
             self.local.note_refusal(draft)
             self.read_head()
             return False
@@ -360,15 +335,17 @@ class Conversation:
         is_new = self.local.is_loaded and not self.local.base.incarnation and self.local.head_copy is None
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
-        with self._hot_io:
+        with self._hot().io:
             return bool(self._attempt(self._write_hot, self.local.draft())[0])
 
     def _fill_hot(self) -> None:
         """Write the conversation to a hot tier that lacks it, if the durable tier still has the version of this process."""
-        with self._hot_io:
+        if self.hot is None:
+            return
+        with self.hot.io:
             record, head = self.local.base, self.local.head_copy
             is_stored = record.incarnation and head is not None and head.version == record.version
-            if self.hot is not None and self.hot.is_known and self.begins_durably and is_stored:
+            if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write_hot, record)
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
@@ -381,7 +358,7 @@ class Conversation:
             missing = missing_turns(record, known)
             if not record.incarnation:
                 return True
-            loggable = ended_turns(record, missing, self._clock() - OPEN_SECONDS)
+            loggable = self._ended(record, missing)
             if known is not None and known.version[:2] == record.version[:2]:
                 if not loggable and missing == known.unlogged:
                     return True
@@ -402,7 +379,7 @@ class Conversation:
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
         """Update the hot tier's list of turns that are missing in the log, which other writers read."""
-        with self._hot_io:
+        with self._hot().io:
             known, base = hot.record, self.local.base
             if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
                 return
@@ -415,7 +392,7 @@ class Conversation:
         A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
-        ended = ended_turns(record, missing, self._clock() - OPEN_SECONDS)
+        ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             note(FLUSH, max(0.0, self._clock() - min(times)))
@@ -440,50 +417,43 @@ class Conversation:
 
     def delete(self) -> None:
         """Delete the conversation from both tiers, and leave a tombstone in each. The call may be repeated after an error."""
-        hot, found = self.hot, None
+        hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
-            found, _ = self._attempt(partial(hot.read_to_delete, ttl=self.hot_seconds(Record())))
-        known = found.incarnation if found else 0
-        tombstone = self._put_tombstone_durably(known) if self.durable is not None else None
-        if self.hot is not None:
-            tombstone = self._put_tombstone_in_hot(tombstone, known)
-        assert tombstone is not None  # noqa: S101 - there is a tier
-        if self.durable is not None:
-            self.durable.purge(tombstone.incarnation)
-            return
-        with self.local.lock:
-            self.local.begin_after(tombstone)
+            found, _ = self._attempt(hot.read_to_delete)
+            known = found.incarnation if found else 0
+        if durable is not None:
+            known = max([known, *durable.incarnations()])  # the head may be damaged or missing
+        tombstone = self._put_tombstone(durable or self._hot(), known)
+        if durable is not None:
+            if hot is not None:
+                self._put_tombstone_again(hot, tombstone)
+            durable.purge(tombstone.incarnation)
 
-    def _put_tombstone_durably(self, known: int) -> Record:
-        durable = self._durable()
-        with self._durable_io:
-            for attempt in attempts("durable"):
-                if not durable.is_known or attempt:
-                    durable.read_head_to_delete()
-                if durable.record is None:  # none, or a damaged one: the log tells which incarnation ends
-                    known = max([known, *durable.incarnations()])
-                tombstone = self.local.next_tombstone(known, durable.record)
-                if durable.put_head(tombstone):
+    def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
+        """Put a tombstone into a tier. Its incarnation (number of the conversation's run) is above ``known``."""
+        with tier.io:
+            for attempt in attempts(tier.name):
+                if not tier.is_known or attempt:
+                    tier.read_to_delete()
+                tombstone = self.local.next_tombstone(known, tier.record)
+                if tier.write(tombstone):
                     break
-            with self.local.lock:  # now, as the hot tier may not answer
-                self.local.head_copy = tombstone
+            self._note_written(tier, tombstone)
+            with self.local.lock:  # now, as the other tier may not answer
                 self.local.begin_after(tombstone)
         return tombstone
 
-    def _put_tombstone_in_hot(self, tombstone: Record | None, known: int) -> Record:
-        hot = self._hot()
-        with self._hot_io:
-            for attempt in attempts("hot"):
-                if not hot.is_known or attempt:
-                    hot.read_to_delete(ttl=self.hot_seconds(Record()))
-                found = hot.record
-                if tombstone is None or (attempt and self.durable is None):
-                    tombstone = self.local.next_tombstone(known, found)
-                is_there = found is not None and found.incarnation >= tombstone.incarnation
-                if is_there or self._write_tombstone(tombstone):
-                    break
-        assert tombstone is not None  # noqa: S101 - the first attempt sets it
-        return tombstone
+    def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> None:
+        """Put the durable tier's tombstone into the hot tier, unless that has the same incarnation or a later one."""
+        with tier.io:
+            for attempt in attempts(tier.name):
+                if not tier.is_known or attempt:
+                    tier.read_to_delete()
+                if tier.record is not None and tier.record.incarnation >= tombstone.incarnation:
+                    return
+                if tier.write(tombstone):
+                    self.local.hot_copy = tombstone
+                    return
 
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).
@@ -497,38 +467,39 @@ class Conversation:
             self.read_hot(touch=False)
         if self.durable is not None:
             self.read_head()
-        with self.local.lock:
-            if self.local.base.is_empty or self.local.base.last_used > unused_since or self.local.has_work():
-                return False
+        if not self._is_unused(unused_since):
+            return False
         if self.durable is not None:
             self.flush()
         with self.local.lock:
-            base = self.local.base
-            if base.last_used > unused_since or self.local.has_work():
+            if not self._is_unused(unused_since):
                 return False
+            base = self.local.base
             after = base.expire(self.local.next_version(), self.local.next_incarnation())
-        if self.durable is not None:
-            with self._durable_io:
-                known = self.durable.record
-                if known is None or known.version[:2] != base.version[:2] or not self.durable.put_head(after):
-                    return False
-                self.local.head_copy = after
-        if self.hot is not None:
-            with self._hot_io:
-                if self.durable is not None:
-                    self._attempt(self._write_tombstone, after)
-                elif not self.hot.record or self.hot.record.version != base.version or not self._write_tombstone(after):
-                    return False
+        first = self.durable or self._hot()
+        with first.io:
+            known = first.record
+            if known is None or known.version[:2] != base.version[:2] or not first.write(after):
+                return False
+            self._note_written(first, after)
+        if self.hot is not None and self.hot is not first:
+            with self.hot.io:
+                if self._attempt(self.hot.write, after)[0]:
+                    self.local.hot_copy = after
         with self.local.lock:
             self.local.begin_after(after)
         return True
 
-    def _write_tombstone(self, record: Record) -> bool:
-        hot = self._hot()
-        if not hot.is_known or not hot.write(record, ttl=self.hot_seconds(record)):
-            return False
-        self.local.hot_copy = record
-        return True
+    def _is_unused(self, since: float) -> bool:
+        with self.local.lock:
+            base = self.local.base
+            return not (base.is_empty or base.last_used > since or self.local.has_work())
+
+    def _note_written(self, tier: HotTier | DurableTier, record: Record) -> None:
+        if tier is self.hot:
+            self.local.hot_copy = record
+        else:
+            self.local.head_copy = record
 
     def empty_hot(self) -> bool:
         """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, to refuse late writes.
@@ -537,7 +508,7 @@ class Conversation:
             False if the hot copy is missing, has content that the durable tier lacks, or was changed by another process.
         """
         hot, durable = self._hot(), self._durable()
-        with self._hot_io:
+        with self._hot().io:
             found, head = hot.record if hot.is_known else None, durable.record
             if found is None or not found.incarnation or head is None or head.incarnation != found.incarnation:
                 return False
@@ -574,6 +545,9 @@ class Conversation:
                 self.local.dropped += self.local.unsaved_messages
                 self.local.begin_after(Record())
 
+    def _ended(self, record: Record, keys: Iterable[TurnKey]) -> set[TurnKey]:
+        return ended_turns(record, keys, self._clock() - OPEN_SECONDS)
+
     def _hot(self) -> HotTier:
         if self.hot is None:
             raise StoreUnavailableError("there is no hot tier")
@@ -591,9 +565,3 @@ class Conversation:
             return call(*arguments), None
         except StoreUnavailableError as error:
             return None, error
-
-
-def _ended(result: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(result)
-    return future

@@ -19,12 +19,13 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
 from strands_manga_memory.messages import is_message
+from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import SEEN_TURNS, Record, Slot, Turn, TurnKey, join
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
@@ -34,6 +35,17 @@ from strands_manga_memory.session.protocol.record_format import (
     seal_object,
     turn_object,
     turn_of,
+)
+from strands_manga_memory.session.tiers import (
+    ENDED_BELOW,
+    FIRST_LOOK,
+    HOT,
+    ExpiryIndex,
+    Place,
+    Tiers,
+    directory_entry,
+    directory_key,
+    tombstone_key,
 )
 from strands_manga_memory.stores.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
@@ -54,12 +66,6 @@ MOST_PARTS = 10_000
 """Maximum number of parts of a value. A value that lists more parts is damaged."""
 
 _MOST_READS = 10  # of a value that other writers keep replacing
-
-HOT = "hot"
-"""Attribute of a head that was written by a process with a hot tier."""
-
-ENDED_BELOW = "incarnation"
-"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers are deleted."""
 
 
 @dataclass(frozen=True)
@@ -85,38 +91,26 @@ class DurableTier:
     conversation, from its beginning to a deletion, expiry or rewind.
 
     Args:
-        table: The table.
-        session: Partition of the conversation's items.
-        member: Prefix of the items' sort values.
-        codec: Encrypts the items, and compresses large items.
-        kept_seconds: Seconds for which the table keeps a head after a write. Default: a day and an hour.
-        tombstone_seconds: Seconds for which the table keeps a tombstone. Default: the same.
-        index_items: Returns the items that list the conversation in indexes. They are put before the first head.
-        watched: Keys of the tombstones that delete the conversation's session or user. They are read with the head.
-        has_hot: Whether there is also a hot tier, which may have a copy of the conversation.
-        clock: Returns the time in seconds since 1970. An expired tombstone counts as missing.
+        place: Storage key of the conversation.
+        tiers: The stores, of which the durable one is used.
+        ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
+
+    Attributes:
+        name: Name of the tier.
+        io: Lock that is held while the head is read or written.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        session: str,
-        member: str,
-        *,
-        codec: Codec,
-        kept_seconds: float = 90_000.0,
-        tombstone_seconds: float = 90_000.0,
-        index_items: Callable[[Mapping[str, str]], Sequence[Item]] = lambda ids: [],
-        watched: Sequence[Key] = (),
-        has_hot: bool = False,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._table, self._session, self._member, self._codec = table, session, member, codec
-        self._kept_seconds, self._tombstone_seconds = kept_seconds, tombstone_seconds
-        self._index_items, self._clock = index_items, clock
-        self._watched, self._has_hot = tuple(watched), has_hot
-        self._key: Key = (session, f"{member}#HEAD")
+    name = "durable"
+
+    def __init__(self, place: Place, tiers: Tiers, ids: Mapping[str, str]) -> None:
+        assert tiers.durable is not None  # noqa: S101 - for the type checker
+        self._place, self._tiers, self._table = place, tiers, tiers.durable
+        self._session, self._member, self._codec = place.session, place.member, tiers.codec
+        self._key: Key = (place.session, f"{place.member}#HEAD")
+        directory = directory_key(place.session, ids)
+        self._watched = [tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])]
         self._head: _Head | None = None
+        self.io = new_lock()
 
     @property
     def is_known(self) -> bool:
@@ -139,7 +133,7 @@ class DurableTier:
 
     # The head
 
-    def read_head(self) -> Record | None:
+    def read(self) -> Record | None:
         """Read the conversation's state from the table, and check whether the conversation's session or user was deleted.
 
         Returns:
@@ -150,8 +144,8 @@ class DurableTier:
             CorruptRecordError: The stored state cannot be read.
         """
         self._head = None
-        found = self._table.batch_get([self._key, *self._watched]) if self._watched else {}
-        item = found.pop(self._key, None) if self._watched else self._table.get(*self._key)
+        found = self._table.batch_get([self._key, *self._watched])
+        item = found.pop(self._key, None)
         record = None
         if item is not None and not self._is_expired(item):
             item, data = whole_value(self._table, item)
@@ -165,7 +159,7 @@ class DurableTier:
         self._head = _Head(item, record, is_obsolete=is_deleted)
         return record
 
-    def read_head_to_delete(self) -> Record | None:
+    def read_to_delete(self) -> Record | None:
         """Read the conversation's state from the table before a deletion. A damaged state is no error here.
 
         Returns:
@@ -175,7 +169,7 @@ class DurableTier:
             StoreUnavailableError: The table does not answer.
         """
         try:
-            return self.read_head()
+            return self.read()
         except CorruptRecordError:
             item = self._table.get(*self._key)
             # The parts of a damaged head are found by their keys, because its attributes may be damaged, too.
@@ -183,7 +177,7 @@ class DurableTier:
             self._head = _Head(whole, None, is_obsolete=True)
             return None
 
-    def put_head(self, record: Record) -> bool:
+    def write(self, record: Record) -> bool:
         """Replace the conversation's head (table item with its state), unless another writer has changed it meanwhile.
 
         Args:
@@ -200,14 +194,16 @@ class DurableTier:
             raise OvertakenError("the head of the durable tier is not known")
         before, known = self._head, self._head.record
         is_first = not record.is_empty and (known is None or known.is_empty)
-        if is_first and (items := self._index_items(record.ids)):
-            self._table.batch_write(puts=items)
+        if is_first:
+            listed = directory_entry(self._session, record.ids)
+            items = ExpiryIndex.items(self._place, record.ids, due=self._tiers.clock() + FIRST_LOOK)
+            self._table.batch_write(puts=[*items, *([listed] if listed else [])])
         redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
         self._head = None
         item = self._put_head_item(record, before.item, redacts=redacts or before.is_obsolete)
         if item is None:
             return False
-        if is_first and self._watched:
+        if is_first:
             # The deletion of a session or user first puts a tombstone, then lists conversations. Here, the head is put first,
             # then the tombstones are read. So at least one of the two sees the other.
             ended = self._ended_below(self._table.batch_get(self._watched).values())
@@ -218,13 +214,14 @@ class DurableTier:
         return True
 
     def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:
-        is_tombstone = record.is_empty
-        expires_at = math.ceil(self._clock() + (self._tombstone_seconds if is_tombstone else self._kept_seconds))
+        is_tombstone, ttl = record.is_empty, self._tiers.ttl
+        kept_seconds = ttl.tombstone_seconds if is_tombstone else ttl.session + ttl.grace
+        expires_at = math.ceil(self._tiers.clock() + kept_seconds)
         attributes: dict[str, Any] = {"v": secrets.randbits(50), self._table.schema.ttl: expires_at}
         attributes["state"] = DELETED if is_tombstone else ACTIVE
         if not is_tombstone and "member" in record.ids:
             attributes["member"] = record.ids["member"]
-        if self._has_hot or (before is not None and before.get(HOT)):
+        if self._tiers.hot is not None or (before is not None and before.get(HOT)):
             attributes[HOT] = True
         data = seal_object(record_object(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
         when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
@@ -241,7 +238,7 @@ class DurableTier:
         return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
 
     def _is_expired(self, item: Item) -> bool:
-        return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._clock()
+        return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()
 
     # The log
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
     dumped_part,
@@ -40,6 +41,7 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_object,
     turn_of,
 )
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import (
     CLOSING,
@@ -111,19 +113,22 @@ class HotTier:
     """One conversation in the hot tier, stored as a hash with a field for each turn.
 
     Args:
-        store: The hot tier's store.
-        name: Name of the conversation in the store.
-        codec: Encrypts the fields, and compresses large fields.
-        keeps_log: Whether there is no durable tier, so that the hot tier has to keep every turn.
-        refreshed_by_reads: Whether an agent's reads restart the time to live.
+        place: Storage key of the conversation.
+        tiers: The stores. Without a durable one, the hot one has to keep every turn.
+
+    Attributes:
+        name: Name of the tier.
+        io: Lock that is held while the conversation is read or written.
     """
 
-    def __init__(
-        self, store: HotStore, name: str, *, codec: Codec, keeps_log: bool = False, refreshed_by_reads: bool = True
-    ) -> None:
-        self._store, self._name, self._codec = store, name, codec
-        self._keeps_log, self._refreshed_by_reads = keeps_log, refreshed_by_reads
+    name = "hot"
+
+    def __init__(self, place: Place, tiers: Tiers) -> None:
+        assert tiers.hot is not None  # noqa: S101 - for the type checker
+        self._store, self._name, self._tiers, self._codec = tiers.hot, place.conversation, tiers, tiers.codec
+        self._keeps_log = tiers.durable is None
         self._stored: _Stored | None = None
+        self.io = new_lock()
 
     @property
     def is_known(self) -> bool:
@@ -174,18 +179,15 @@ class HotTier:
             CorruptRecordError: The field ``head`` cannot be read.
         """
         self._stored = None
-        found = self._store.load(self._name, _SMALL_FIELDS, touch=touch and self._refreshed_by_reads)
+        found = self._store.load(self._name, _SMALL_FIELDS, touch=touch and self._tiers.ttl.refreshed_by_reads)
         if found is None or found.state == DELETED:
             self._stored = _Stored(epoch=1 if found is None else found.epoch + 1)
         else:
             self._stored = self._decode(found)
         return self._stored.record
 
-    def read_to_delete(self, *, ttl: float) -> Record | None:
+    def read_to_delete(self) -> Record | None:
         """Read the conversation from the hot tier before it is deleted. A damaged conversation is replaced by a tombstone.
-
-        Args:
-            ttl: Seconds for which the tombstone stays.
 
         Returns:
             The state of the conversation; None if it is missing or damaged.
@@ -196,16 +198,16 @@ class HotTier:
         try:
             return self.read(touch=False)
         except CorruptRecordError:
-            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
+            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=self._tiers.ttl.tombstone_seconds)
             self._stored = _Stored(epoch=epoch + 1)
             return None
 
-    def write(self, record: Record, *, ttl: float) -> bool:
+    def write(self, record: Record, *, ttl: float | None = None) -> bool:
         """Replace the conversation in the store with one compare-and-set.
 
         Args:
             record: The new state of the conversation. The caller has merged it with the state that was last read.
-            ttl: Seconds to live from now.
+            ttl: Seconds to live from now. None: those of the session's ``TtlPolicy``.
 
         Returns:
             False if another writer has changed the conversation. Then read the conversation, merge it into ``record``, and try
@@ -217,6 +219,9 @@ class HotTier:
         before = self._stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
+        if self._keeps_log:
+            record = self._with_redacted_archive(record)
+        ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != (before.record.incarnation if before.record else 0)
         after, fields, removed = self._encode(record, _Stored() if is_new else before)
         version = new_version()
@@ -238,41 +243,47 @@ class HotTier:
         self._stored = replace(after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl)
         return True
 
-    def read_archive(self, keys: set[TurnKey] | None = None) -> dict[TurnKey, Turn]:
+    def _ttl_of(self, record: Record) -> float:
+        policy = self._tiers.ttl
+        if record.is_empty:
+            return policy.tombstone_seconds
+        seconds = policy.ttl(record.turn_count)
+        return max(1.0, record.created + seconds - self._tiers.clock()) if policy.mode == "fixed" else seconds
+
+    def get_turns(self, incarnation: int, keys: Iterable[TurnKey] | None = None) -> dict[TurnKey, Turn]:
         """Read turns of the conversation from the hot tier, which keeps all turns if there is no durable tier.
 
         Args:
+            incarnation: Number of the conversation's run.
             keys: Keys of the turns to read. None: all turns.
 
         Returns:
             The turns, keyed by turn key. Missing turns, and turns that cannot be read, are left out.
         """
-        stored = self._stored
-        if stored is None:
-            raise StoreUnavailableError("the content of the hot tier is not known")
-        names = {f"m{number}": key for key, (number, _) in stored.archive.items() if keys is None or key in keys}
-        found = self._store.read(self._name, list(names)) if names else {}
-        held = {} if stored.record is None else stored.record.turns
-        # A turn that is not in the window any more keeps its field until the next write lists it in the archive.
-        turns = {key: turn for key, turn in held.items() if keys is None or key in keys}
-        for name, data in found.items():
-            turn = self._opened_turn(name, data)
-            if turn is not None:
-                turns[names[name]] = turn[1]
-        return turns
+        with self.io:
+            if self._stored is None:
+                self.read(touch=False)
+            stored = self._stored
+            if stored is None or stored.record is None or stored.record.incarnation != incarnation:
+                return {}
+            # A turn that is not in the window any more keeps its field until the next write lists it in the archive.
+            archive, held = stored.archive, stored.record.turns
+            wanted = {*archive, *held} if keys is None else set(keys)
+            names = {f"m{archive[key][0]}": key for key in archive.keys() & wanted}
+            turns = {key: turn for key, turn in held.items() if key in wanted}
+            for name, data in (self._store.read(self._name, list(names)) if names else {}).items():
+                if (read := self._opened_turn(name, data)) is not None:
+                    turns[names[name]] = read[1]
+            return turns
 
-    def with_redacted_archive(self, draft: Record) -> Record:
-        """Add redacted turns that have left the agent's history to ``draft``, a state of the conversation. Return the result.
-
-        The next write then replaces the original turns in the hot tier, which keeps all turns if there is no durable tier.
-        """
+    def _with_redacted_archive(self, record: Record) -> Record:
+        """Add redacted turns that have left the agent's history to ``record``, so that the write replaces the originals."""
         before = self.record
-        known = before.redactions if before is not None and before.incarnation == draft.incarnation else {}
-        new = {key for key, found in draft.redactions.items() if known.get(key) != found} - draft.turns.keys()
-        if not new:
-            return draft
-        turns = {key: turn.redact(draft.redactions[key]) for key, turn in self.read_archive(new).items()}
-        return replace(draft, turns={**draft.turns, **turns})
+        known = before.redactions if before is not None and before.incarnation == record.incarnation else {}
+        new = {key for key, found in record.redactions.items() if known.get(key) != found} - record.turns.keys()
+        turns = self.get_turns(record.incarnation, new) if new else {}
+        redacted = {key: turn.redact(record.redactions[key]) for key, turn in turns.items()}
+        return replace(record, turns={**record.turns, **redacted}) if redacted else record
 
     # Fields
 

@@ -30,6 +30,9 @@ from strands_manga_memory.session.protocol.record import (
 _OUTDATED = b""
 """``body`` of a slot of an agent's history whose message was redacted, while the agent may still have the original."""
 
+MergeCheck = Callable[[Mapping[str, Any], Record, bool], None]
+"""Type of a function that may prevent a merge by an error. See ``LocalCopy``."""
+
 MOST_EVICTED = 256
 """Maximum number of remembered turns whose messages have left the agent's history."""
 
@@ -71,7 +74,7 @@ class LocalCopy:
         clock: Callable[[], float],
         hash_is_log: bool = False,
         ids: Mapping[str, str] | None = None,
-        check_merge: Callable[[Mapping[str, Any], Record, bool], None] = lambda states, found, has_turns: None,
+        check_merge: MergeCheck | None = None,
     ) -> None:
         self._clock, self.hash_is_log, self._ids, self._check_merge = clock, hash_is_log, dict(ids or {}), check_merge
         self.lock = new_lock()
@@ -370,7 +373,7 @@ class LocalCopy:
             self._next_time(found)
             self.has_met_others = self.has_met_others or bool(found.incarnation and found.version.tag not in self._own_tags)
             before, joined = self.base, join(found, self.base, logged)
-            if self._is_foreign_change(found, joined):
+            if self._check_merge is not None and self._is_foreign_change(found, joined):
                 self._check_merge(self.states, found, bool(self.unsaved()))
             for key in logged.keys() - {self._open}:
                 self.own.pop(key, None)
@@ -491,10 +494,7 @@ class LocalCopy:
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return the tombstone of a deletion: an empty record that begins a new run of the conversation (an incarnation).
-
-        The run's number is higher than ``known``, and than the numbers of the present run and of a tier's record ``found``.
-        """
+        """Return a tombstone that begins a run (incarnation) above ``known``, the present run, and that of ``found``."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 
@@ -587,9 +587,8 @@ class LocalCopy:
 
     def _next_time(self, *found: Record | None) -> int:
         """Advance this process's Lamport clock beyond all times in the given records. Return the new time."""
-        for record in found:
-            if record is not None:
-                self._lamport_time = max(self._lamport_time, record.version.time, max(record.seen).time if record.seen else 0)
+        for record in filter(None, found):
+            self._lamport_time = max(self._lamport_time, record.version.time, max(record.seen).time if record.seen else 0)
         self._lamport_time += 1
         return self._lamport_time
 

@@ -46,10 +46,6 @@ def _first_key(self: LocalCopy) -> TurnKey:
     return TurnKey(1, secrets.token_hex(5))
 
 
-def _tombstone_only_durable(self: Conversation, tombstone: Record | None, known: int) -> Record | None:
-    return tombstone
-
-
 def _both(*patches: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
     stack = ExitStack()
     for patch in patches:
@@ -106,7 +102,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "a deletion leaves the hot tier as it is": (
         SETS["deletes"],
-        lambda: mock.patch.object(Conversation, "_put_tombstone_in_hot", _tombstone_only_durable),
+        lambda: mock.patch.object(Conversation, "_put_tombstone_again", return_value=None),
     ),
     "turn keys do not grow with what was seen": (
         SETS["calm"],

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.stores import Codec, open_hot_store, open_table
+from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.stores.codec import dump
 
 
@@ -43,10 +42,7 @@ class Opener:
     def load(self, *, hot: bool = True, durable: bool = True) -> Conversation:
         """Return a loaded hold, with both tiers or with one of them."""
         store, table = (self._hot if hot else None), (self._table if durable else None)
-        hold = Conversation(
-            hot=None if store is None else HotTier(store, f"{self._name}/A:a", codec=Codec(), keeps_log=self._table is None),
-            durable=None if table is None else DurableTier(table, self._name, "A:a", codec=Codec()),
-        )
+        hold = Conversation(Place(self._name, "A:a"), Tiers.of(store, table, clock=time.time), ids={})
         open_hold(hold)
         return hold
 

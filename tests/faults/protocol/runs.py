@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from strands_manga_memory.session.protocol import conversation, durable_tier, local_copy
+from strands_manga_memory.session.protocol import durable_tier, hot_tier, local_copy
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
 from tests.faults.protocol.world import Op, TaskLock, World
 
@@ -58,7 +58,7 @@ def simulated(world: World) -> Iterator[None]:
     """Let locks, waits and random numbers be those of the simulation."""
     numbers = random.Random(world.seed)
     with ExitStack() as stack:
-        for module in (conversation, local_copy):
+        for module in (durable_tier, hot_tier, local_copy):
             stack.enter_context(mock.patch.object(module, "new_lock", side_effect=lambda: TaskLock(world)))
         stack.enter_context(mock.patch.object(durable_tier, "sleep", side_effect=lambda seconds: world.pause()))
         stack.enter_context(

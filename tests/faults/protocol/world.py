@@ -11,14 +11,16 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from strands_manga_memory import Codec
+from strands_manga_memory import Codec, TtlPolicy
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.session.conversation_transfer import begin_with, content_at
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey, Version
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load
+from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
 from tests.faults.protocol.stores import DurableSide, HotSide, ProcessStore
@@ -28,6 +30,8 @@ MOST_CALLS = 300
 
 _NEVER = 10**9
 _CODEC = Codec(compress_from=1 << 30)
+_TTL = TtlPolicy(seconds=1800.0, session=1e12)
+_PLACE, _WRITER = Place("s", "A:a"), Writer()
 Op = tuple[Any, ...]
 
 
@@ -108,13 +112,7 @@ class Process:
         self.is_busy = self.is_troubled = self.is_flushing = self.is_ready = False
         self.state: tuple[int, int] | None = None
         hot, durable = (ProcessStore(world, side, self) for side in (world.hot, world.durable))
-        tiers = world.tiers
-        self.hold = Conversation(
-            hot=HotTier(hot, "s/A:a", codec=_CODEC, keeps_log=tiers == "hot") if tiers != "durable" else None,  # type: ignore[arg-type]
-            durable=None if tiers == "hot" else DurableTier(durable, "s", "A:a", codec=_CODEC),  # type: ignore[arg-type]
-            clock=world.clock,
-            session_seconds=1e12,
-        )
+        self.hold = Conversation(_PLACE, world.tiers_of(hot, durable), ids={})
         self.has_read_to_save = False
         save_head, read_head = self.hold._save_head, self.hold.read_head
 
@@ -331,11 +329,15 @@ class World:
         return any(record is not None and (key in record.seen or record.has_forgotten(key)) for record in records)
 
     def _read_hot(self) -> Record | None:
-        return HotTier(self.hot.store, "s/A:a", codec=_CODEC, keeps_log=self.tiers == "hot").read(touch=False)
+        return HotTier(_PLACE, self.tiers_of(self.hot.store, self.durable.store)).read(touch=False)
 
     def _read_head(self) -> Record | None:
-        table: Any = self.durable.store
-        return DurableTier(table, "s", "A:a", codec=_CODEC).read_head()
+        return DurableTier(_PLACE, self.tiers_of(self.hot.store, self.durable.store), {}).read()
+
+    def tiers_of(self, hot: Any, durable: Any) -> Tiers:
+        """Return the stores of a process."""
+        hot, durable = (None if self.tiers == "durable" else hot), (None if self.tiers == "hot" else durable)
+        return Tiers(hot=hot, durable=durable, writer=_WRITER, codec=_CODEC, clock=self.clock, ttl=_TTL)
 
     def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
         """Check the window of a process that has just read some tiers."""

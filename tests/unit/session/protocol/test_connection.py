@@ -11,8 +11,7 @@ from strands import Agent
 from strands_manga_memory import SessionSweeper, TieredSessionManager
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.durable_tier import HOT
-from strands_manga_memory.session.tiers import Place, Tiers, connect, directory_key, put_group_tombstone, tombstone_key
+from strands_manga_memory.session.tiers import HOT, Place, Tiers, directory_key, put_group_tombstone, tombstone_key
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faults.protocol.process import open_hold
@@ -35,7 +34,7 @@ class Connections:
 
     def load(self, place: Place = PLACE) -> Conversation:
         """Return a new process's hold of a conversation."""
-        hold = connect(place, self.tiers, ids=IDS)
+        hold = Conversation(place, self.tiers, ids=IDS)
         open_hold(hold)
         return hold
 
@@ -57,7 +56,7 @@ def test_ids_are_stored_with_the_conversation(tiers: dict[str, bool]) -> None:
     hold = connections.load()
     say(hold, 1)
     hold.save()
-    reader = connect(PLACE, connections.tiers, ids={})
+    reader = Conversation(PLACE, connections.tiers, ids={})
     reader.load(touch=False)
     assert reader.local.base.ids == {"session": "s", "user": "u", "member": "default"}
 
@@ -69,7 +68,7 @@ def test_head_says_whether_a_hot_tier_may_have_a_copy() -> None:
     say(hold, 1)
     hold.save()
     alone = Tiers.of(None, connections.table, clock=connections.clock)
-    writer = connect(PLACE, alone, ids=IDS)
+    writer = Conversation(PLACE, alone, ids=IDS)
     open_hold(writer)
     say(writer, 2)
     writer.save()
@@ -149,7 +148,7 @@ def test_damaged_head_that_is_split_is_deleted_with_all_its_parts() -> None:
     parts = [key for key in connections.table.rows if "~" in key[1]]
     assert parts
     connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"] |= {"parts": 1}
-    connect(PLACE, connections.tiers, ids=IDS).delete()
+    Conversation(PLACE, connections.tiers, ids=IDS).delete()
     assert not [key for key in connections.table.rows if "~" in key[1]]
 
 

@@ -15,7 +15,7 @@ from strands_manga_memory.session.conversation_transfer import content_at, fork,
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.record import CONTINUES, Record
-from strands_manga_memory.session.tiers import Place, connect
+from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores.codec import dump
 from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
@@ -45,7 +45,7 @@ class Forks(Connections):
 
     def load_other(self) -> Conversation:
         """Return a hold of the fork."""
-        hold = connect(OTHER, self.tiers, ids=OTHER_IDS)
+        hold = Conversation(OTHER, self.tiers, ids=OTHER_IDS)
         open_hold(hold)
         return hold
 

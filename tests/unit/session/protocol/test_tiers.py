@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version, head_record
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
 from strands_manga_memory.stores.codec import dump
-from tests.unit.session.support import SurvivingHotStore, dynamodb_table
+from tests.unit.session.support import MemoryTable, SurvivingHotStore, dynamodb_table
 
 FIRST, SECOND = TurnKey(1, "aa"), TurnKey(3, "bb")
 CIPHER = AesGcmCipher({"k1": bytes(range(32))}, current="k1")
@@ -77,12 +79,18 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
 
 def durable(table: Table, unique: str, **options: Any) -> DurableTier:
     """Return a durable tier as a new process makes it."""
-    return DurableTier(table, f"s-{unique}", "A:a", **{"codec": Codec(), **options})
+    return DurableTier(Place(f"s-{unique}", "A:a"), Tiers.of(None, table, clock=time.time, **options), {})
+
+
+def hot(store: HotStore, session: str, *, keeps_log: bool = False, **options: Any) -> HotTier:
+    """Return a hot tier as a new process makes it."""
+    tiers = Tiers.of(SurvivingHotStore(), None if keeps_log else MemoryTable(), clock=time.time, **options)
+    return HotTier(Place(session, "A:a"), replace(tiers, hot=store))
 
 
 def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, unique: str) -> None:
     """A hot tier alone keeps evicted turns, without reading them at a restore."""
-    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
+    tier = hot(store, f"s-{unique}", keeps_log=True)
     tier.read()
     record = replace(make_record(), unlogged={})
     assert tier.write(record, ttl=60.0)
@@ -90,20 +98,20 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
         record, version=Version(7, "e"), window=(Slot(SECOND, 0), Slot(SECOND, 1)), turns={SECOND: record.turns[SECOND]}
     )
     assert tier.write(evicted, ttl=60.0)
-    reader = HotTier(store, f"s-{unique}/A:a", codec=Codec(), keeps_log=True)
+    reader = hot(store, f"s-{unique}", keeps_log=True)
     assert reader.read() == evicted
-    assert reader.read_archive({FIRST}) == {FIRST: record.turns[FIRST]}
+    assert reader.get_turns(2, {FIRST}) == {FIRST: record.turns[FIRST]}
 
 
 def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
     """A field of which not even the turn's key can be read has lost its place in the window, so the record is refused."""
     name, store = f"s-{unique}/A:a", SurvivingHotStore()
-    tier = HotTier(store, name, codec=Codec())
+    tier = hot(store, f"s-{unique}")
     tier.read()
     tier.write(make_record(), ttl=60.0)
     store._conversations[name].fields["m1"] = b"???"
     with pytest.raises(CorruptRecordError, match="#m1' is damaged") as caught:
-        HotTier(store, name, codec=Codec()).read()
+        hot(store, f"s-{unique}").read()
     assert caught.value.record == f"{name}#m1"
 
 
@@ -113,14 +121,14 @@ def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table:
     record = make_record("\ud83d is half a character")
     states = {"agent.\udc00": Entry(Version(3, "dd"), [odd]), **record.states}
     record = replace(record, states=states, notes={"said": "\ud800"})
-    writer = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+    writer = hot(store, f"s-{unique}")
     writer.read()
     assert writer.write(record, ttl=60.0)
-    assert HotTier(store, f"s-{unique}/A:a", codec=Codec()).read() == record
+    assert hot(store, f"s-{unique}").read() == record
     tier = durable(table, unique)
-    tier.read_head()
-    assert tier.put_head(head_record(record, record.unlogged, None))
-    found = durable(table, unique).read_head()
+    tier.read()
+    assert tier.write(head_record(record, record.unlogged, None))
+    found = durable(table, unique).read()
     assert found is not None
     assert (found.states, found.notes, found.turns) == (record.states, record.notes, {SECOND: record.turns[SECOND]})
 
@@ -128,7 +136,7 @@ def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table:
 def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     """An operator reads a turn with redis-cli; an encrypted one says nothing."""
     store = SurvivingHotStore()
-    tier = HotTier(store, f"s-{unique}/A:a", codec=Codec())
+    tier = hot(store, f"s-{unique}")
     tier.read()
     tier.write(make_record(), ttl=60.0)
     fields = store._conversations[f"s-{unique}/A:a"].fields
@@ -136,7 +144,7 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     assert found["messages"][0] == {"role": "user", "content": [{"text": "hello"}]}
     assert found["about"] == {"intent": "greeting"}
     assert all(isinstance(json.loads(data), dict) for name, data in fields.items() if name != "window")
-    sealed = HotTier(store, f"t-{unique}/A:a", codec=Codec(cipher=CIPHER))
+    sealed = hot(store, f"t-{unique}", codec=Codec(cipher=CIPHER))
     sealed.read()
     sealed.write(make_record(), ttl=60.0)
     stored = b"".join(store._conversations[f"t-{unique}/A:a"].fields.values())
@@ -147,12 +155,12 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
 def test_head_and_turn_above_350_kilobytes_are_split(table: Table, unique: str) -> None:
     """Values that exceed an item of DynamoDB are stored in parts and read back whole."""
     tier = durable(table, unique, codec=Codec(compress_from=1 << 30))
-    tier.read_head()
+    tier.read()
     record = make_record("long " * 180_000)
-    assert tier.put_head(head_record(record, {SECOND: 0}, None))
+    assert tier.write(head_record(record, {SECOND: 0}, None))
     tier.put_turn(2, SECOND, record.turns[SECOND])
     reader = durable(table, unique)
-    assert reader.read_head() == head_record(record, {SECOND: 0}, None)
+    assert reader.read() == head_record(record, {SECOND: 0}, None)
     assert reader.read_log(2) == {SECOND: record.turns[SECOND]}
     assert reader.unlisted_keys(Record(incarnation=2)) == [SECOND]
 
@@ -174,15 +182,15 @@ def test_turn_in_the_table_is_readable_json_with_its_measures(table: Table, uniq
 def test_tombstone_is_read_without_the_keys(table: Table, store: HotStore, unique: str) -> None:
     """A deletion is known although the keys of its content are destroyed."""
     sealed = Codec(cipher=CIPHER)
-    tier, hot = durable(table, unique, codec=sealed), HotTier(store, f"s-{unique}/A:a", codec=sealed)
-    tier.read_head()
-    hot.read()
-    assert tier.put_head(head_record(make_record(), {SECOND: 0}, None))
-    assert hot.write(make_record(), ttl=60.0)
+    tier, hash_tier = durable(table, unique, codec=sealed), hot(store, f"s-{unique}", codec=sealed)
+    tier.read()
+    hash_tier.read()
+    assert tier.write(head_record(make_record(), {SECOND: 0}, None))
+    assert hash_tier.write(make_record(), ttl=60.0)
     with pytest.raises(KeyMissingError):
-        durable(table, unique).read_head()
+        durable(table, unique).read()
     tombstone = Record(version=Version(9, "z"), incarnation=3, carries_from=3)
-    assert tier.put_head(tombstone)
-    assert hot.write(tombstone, ttl=60.0)
-    assert durable(table, unique).read_head() == tombstone
-    assert HotTier(store, f"s-{unique}/A:a", codec=Codec()).read() == tombstone
+    assert tier.write(tombstone)
+    assert hash_tier.write(tombstone, ttl=60.0)
+    assert durable(table, unique).read() == tombstone
+    assert hot(store, f"s-{unique}").read() == tombstone
