@@ -6,9 +6,7 @@ import itertools
 import json
 import resource
 import time
-import zlib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +23,11 @@ SCOPE = ConversationScope("u1", "s1")
 _MIB = 1024 * 1024
 
 
-@cache
-def _deflated(chunk: bytes, size: int) -> bytes:
-    packing = zlib.compressobj(9, wbits=-15)
-    return b"".join(packing.compress(chunk) for _ in range(size // len(chunk))) + packing.flush()
-
-
 BOMBS = {
-    "spaces": lambda: _deflated(b" " * _MIB, 512 * _MIB),
-    "lists": lambda: _deflated(b"[],[[]],{}," * 100_000, 60 * _MIB),
-    "numbers": lambda: _deflated(b"0.5," * 250_000, 60 * _MIB),
-    "within the bounds": lambda: _deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0"),
+    "spaces": lambda: planted.deflated(b" " * _MIB, 512 * _MIB),
+    "lists": lambda: planted.deflated(b"[],[[]],{}," * 100_000, 60 * _MIB),
+    "numbers": lambda: planted.deflated(b"0.5," * 250_000, 60 * _MIB),
+    "within the bounds": lambda: planted.deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0"),
 }
 
 

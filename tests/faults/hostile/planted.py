@@ -75,12 +75,16 @@ def payloads(rng: random.Random) -> Iterator[bytes]:
     yield from (rng.randbytes(rng.randrange(1, 300)) for _ in range(5))
 
 
+def deflated(chunk: bytes, size: int) -> bytes:
+    """Return compressed data of repeated chunks. A full flush ends each chunk, so that one is compressed for all."""
+    packer = zlib.compressobj(9, wbits=-15)
+    packed = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
+    return packed * (size // len(chunk)) + packer.flush()
+
+
 def bomb(place: str, size: int = BOMB) -> bytes:
     """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of that."""
-    packer = zlib.compressobj(9, wbits=-15)
-    chunk = b" " * 1024 * 1024
-    packed = b"".join(packer.compress(chunk) for _ in range(size // len(chunk))) + packer.flush()
-    return forged(packed, place, flags=1)
+    return forged(deflated(b" " * 1024 * 1024, size), place, flags=1)
 
 
 def forged(payload: bytes, place: str, *, flags: int = 0) -> bytes:
