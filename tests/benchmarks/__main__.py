@@ -24,7 +24,6 @@ NAMES = [
     "contexts",
     "tokens",
     "retention",
-    "acts",
     "summaries",
     "breaker",
     "usermemory",

@@ -32,26 +32,6 @@ def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
     assert set(measures.neighbours(OURS, stage).values()) == {"no"}
 
 
-def test_ours_expires_as_a_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "TTL", 0.5)
-    assert list(measures.lapsed(OURS, stage).values()) == ["yes"]
-    assert list(measures.alike(OURS, stage).values()) == ["apart"]
-
-
-def test_what_is_past_its_time_is_reaped(stage: Stage) -> None:
-    client, key = stage.dynamodb.client(), [{"AttributeName": "pk", "KeyType": "HASH"}]
-    client.create_table(
-        TableName="reaped",
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=key,  # type: ignore[arg-type]
-        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
-    )
-    for name, item in {"past": {"ttl": {"N": "1"}}, "later": {"ttl": {"N": "99999999999"}}, "forever": {}}.items():
-        client.put_item(TableName="reaped", Item={"pk": {"S": name}, **item})  # type: ignore[dict-item]
-    stage.expire(0)
-    assert {item["pk"]["S"] for item in client.scan(TableName="reaped")["Items"]} == {"later", "forever"}
-
-
 def test_strands_own_are_told_apart(stage: Stage) -> None:
     """The measures can find differences: Strands' file manager has some."""
     stage.close()

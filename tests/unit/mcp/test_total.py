@@ -173,37 +173,12 @@ def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_co
         assert guarded.breaker.failures == (0 if isinstance(raised, asyncio.CancelledError) else 1)
 
 
-def test_a_result_that_breaks_whoever_asks_whether_it_is_an_error_counts_as_one() -> None:
-    guarded = guard_tool(AnyTool(NastyDict(status="error", isError=Nasty(), content=[])), BreakerPolicy(1, timeout=30))
-    assert ended(guarded)["status"] == "error"
-    assert guarded.breaker.failures == 1
-
-
 @settings(max_examples=100, deadline=None)
 @given(result=st.none() | results, exception=st.none() | errors | anything, timed_out=st.booleans(), cancelled=st.booleans())
 def test_classify_is_total(result: Any, exception: Any, timed_out: bool, cancelled: bool) -> None:
     call = CallOutcome(tool="x", result=result, exception=exception, timed_out=timed_out, cancelled=cancelled)
     for tool_errors in ("failure", "ignore"):
         assert classify(call, tool_errors=tool_errors).outcome in Outcome
-
-
-@pytest.mark.parametrize(
-    "raised", [NoTextError(), NoneTextError(), NastyError(), Panic("core dumped")], ids=lambda error: type(error).__name__
-)
-@pytest.mark.parametrize("decorated", [True, False])
-def test_an_agent_lives_with_an_exception_that_cannot_be_told_and_the_breaker_opens(
-    raised: BaseException, decorated: bool
-) -> None:
-    @tool(name="any")
-    def raising() -> str:
-        """Raise."""
-        raise raised
-
-    guarded = guard_tool(raising if decorated else AnyTool(raises=raised), BreakerPolicy(failures=2, timeout=30))
-    agent = agent_of(guarded, uses=[("any", {}), ("any", {})])
-    assert agent("go").stop_reason == "end_turn"
-    assert results_of(agent)["any"].code == "tool_error"
-    assert guarded.breaker.state == "open"
 
 
 @pytest.mark.parametrize("returned", ["text", 5, [], object(), {}, {"answer": 42}], ids=lambda value: type(value).__name__)
@@ -221,14 +196,6 @@ async def test_exceptions_for_those_who_called_the_agent_go_through_and_count_fo
         with pytest.raises(type(raised)):
             await anext(guarded.stream(USE, {}))
         assert (guarded.breaker.state, guarded.status()["in_flight"]) == ("closed", {})
-
-
-def test_a_tool_that_cancels_itself_does_not_cancel_the_agent() -> None:
-    guarded = guard_tool(AnyTool(raises=asyncio.CancelledError()), BreakerPolicy(failures=1, timeout=30))
-    agent = agent_of(guarded, uses=[("any", {})])
-    assert agent("go").stop_reason == "end_turn"
-    assert results_of(agent)["any"].result["cancelled"]
-    assert guarded.breaker.state == "closed"
 
 
 ABOUT_THE_AGENT: list[Exception] = [
