@@ -11,11 +11,11 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from strands_manga_memory.lifecycle import at_fork
 
@@ -27,17 +27,17 @@ MOST_AT_A_TIME = 8
 _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
-class Run(Generic[_T]):
-    """Coroutine that runs in the background, in a thread of its own. The constructor starts the thread.
+class Run(Future[_T]):
+    """Result of a coroutine that runs in the background, in a thread of its own. The constructor starts the thread.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
     """
 
-    def __init__(self, work: Callable[[], Awaitable[_T]]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+        super().__init__()
         self._process = os.getpid()
-        self._future: Future[_T] = Future()
-        self._future.set_running_or_notify_cancel()
+        self.set_running_or_notify_cancel()
         context = contextvars.copy_context()  # so that what is traced in the run belongs to the turn that started it
         threading.Thread(target=context.run, args=(self._serve, work), name="strands-manga-memory-summary", daemon=True).start()
 
@@ -46,25 +46,9 @@ class Run(Generic[_T]):
         """Whether this process is a fork of the process that started the coroutine. The coroutine then does not run here."""
         return self._process != os.getpid()
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the background coroutine has ended, with a result or an error."""
-        return self._future.done()
-
-    def result(self, timeout: float | None = None) -> _T:
-        """Wait for the background coroutine and return its result, or raise its error.
-
-        Args:
-            timeout: Most seconds to wait. None to wait without a limit.
-
-        Raises:
-            TimeoutError: The coroutine did not end within ``timeout`` seconds.
-        """
-        return self._future.result(timeout)
-
     def join(self, seconds: float) -> bool:
         """Block up to ``seconds`` seconds until the background coroutine has ended. Return whether it has ended."""
-        return bool(futures.wait([self._future], seconds).done)
+        return bool(futures.wait([self], seconds).done)
 
     async def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` seconds for the background coroutine. Return whether it has ended.
@@ -72,24 +56,17 @@ class Run(Generic[_T]):
         Does not block the event loop.
         """
         with suppress(Exception):  # the error of the run is raised where its result is read
-            await asyncio.wait_for(asyncio.wrap_future(self._future), seconds)
-        return self.is_done
+            await asyncio.wait_for(asyncio.wrap_future(self), seconds)
+        return self.done()
 
-    def _serve(self, work: Callable[[], Awaitable[_T]]) -> None:
-        async def awaited() -> _T:
-            return await work()
-
+    def _serve(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
         with _places:
             try:
-                result = asyncio.run(awaited())
+                self.set_result(asyncio.run(work()))
             except Exception as error:  # noqa: BLE001 - it is raised where the result is read
-                self._future.set_exception(error)
+                self.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - it must not end the turn that reads the result
-                stopped = RuntimeError(f"the run was stopped by {type(error).__name__}")
-                stopped.__cause__ = error
-                self._future.set_exception(stopped)
-            else:
-                self._future.set_result(result)
+                self.set_exception(RuntimeError(f"the run was stopped by {type(error).__name__}"))
 
 
 def _renew_after_fork() -> None:

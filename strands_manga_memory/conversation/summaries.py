@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -254,36 +254,32 @@ class CoveredRange:
         return None
 
 
-@dataclass(frozen=True, eq=False)
-class SharedRun:
-    """A summary that is being written in the background for a conversation, with the messages that it will replace.
+class SummaryRun(Run[Summary]):
+    """Background run that writes a summary for a conversation.
 
-    Attributes:
-        run: The background run that writes the summary.
+    Args:
+        work: Function that returns the coroutine that writes the summary.
         key: Ids of the first and last message, and settings of the summary. Other agents of the process find the run by its
             key.
-        marks: Ids and content hashes of the messages that the summary replaces.
+        replaced: Ids and content hashes of the messages that the summary replaces.
         asked: Whether a summarizer writes the summary. If not, the summary consists of facts that rules extract.
     """
 
-    run: Run[Summary]
-    key: Hashable
-    marks: Marks
-    asked: bool
+    def __init__(
+        self, work: Callable[[], Coroutine[Any, Any, Summary]], key: Hashable, replaced: Marks, *, asked: bool
+    ) -> None:
+        self.key = key
+        self.replaced = replaced
+        self.asked = asked
+        super().__init__(work)
 
 
-_shared_runs: deque[SharedRun] = deque(maxlen=256)
+_runs: deque[SummaryRun] = deque(maxlen=256)
 """Latest runs of all agents in this process, also ended ones. No lock is needed, because each call on a deque is atomic."""
 
 
-def _find_run(key: Hashable) -> SharedRun | None:
-    runs = reversed(_shared_runs.copy())
-    return next((shared for shared in runs if shared.key == key and not shared.run.is_lost), None)
-
-
-def _discard_run(shared: SharedRun) -> None:
-    with suppress(ValueError):  # newer runs may have displaced it
-        _shared_runs.remove(shared)
+def _find_run(key: Hashable) -> SummaryRun | None:
+    return next((run for run in reversed(_runs.copy()) if run.key == key and not run.is_lost), None)
 
 
 @dataclass
@@ -347,7 +343,7 @@ class SummaryJobs:
         self._summarizer = summarizer
         self._breaker = breaker
         self._stats = stats
-        self._pending: SharedRun | None = None
+        self._pending: SummaryRun | None = None
         self.covered: CoveredRange | None = None
 
     def resume(self, agent: Agent) -> None:
@@ -367,12 +363,7 @@ class SummaryJobs:
     @property
     def is_writing(self) -> bool:
         """Whether a summary is being written in this process, or is finished and has not been fetched yet."""
-        return self._pending is not None and not self._pending.run.is_lost
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the current summary run has ended, with a summary or an error, and its result has not been fetched yet."""
-        return self._pending is not None and self._pending.run.is_done
+        return self._pending is not None and not self._pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
@@ -384,7 +375,7 @@ class SummaryJobs:
         self.covered = CoveredRange(first, last, time.time())
         key = self._key(first, last, agent)
         known = _find_run(key)
-        if known is not None and known.marks == replaced:
+        if known is not None and known.replaced == replaced:
             self._pending = known
             return
         summarizer = self._summarizer_of(agent)
@@ -396,8 +387,8 @@ class SummaryJobs:
             with measured(SUMMARY):
                 return await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
 
-        self._pending = SharedRun(Run(written), key, replaced, asked)
-        _shared_runs.append(self._pending)
+        self._pending = SummaryRun(written, key, replaced, asked=asked)
+        _runs.append(self._pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
         """Return a finished summary, and the ids and content hashes of the messages it replaces.
@@ -405,39 +396,40 @@ class SummaryJobs:
         None if no summary run has ended, or if the run failed.
         """
         pending = self._pending
-        if pending is None or not pending.run.is_done:
+        if pending is None or not pending.done():
             return None
-        # The run stays among those of the process: this agent may end before its session has saved the summary.
-        self._pending = self.covered = None
         try:
-            summary = pending.run.result(0)
+            summary = pending.result()
         except Exception as error:
             logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
             logger.debug("no summary was written", exc_info=True)
-            _discard_run(pending)
+            self.forget()
             self._count("failed")
             return None
+        # The run stays among those of the process: this agent may end before its session has saved the summary.
+        self._pending = self.covered = None
         self._stats.attempts += summary.attempts
         self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
         self._count("rested" if not pending.asked else "failed" if summary.model == RULES else "written")
-        return summary, pending.marks
+        return summary, pending.replaced
 
     def forget(self) -> None:
         """Discard the summary that is being written, because the messages it covers are no longer in the history."""
         if self._pending is not None:
-            _discard_run(self._pending)
+            with suppress(ValueError):  # newer runs may have displaced it
+                _runs.remove(self._pending)
         self._pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
         """Wait at most ``seconds`` seconds for the summary that is being written, without blocking the event loop."""
-        if self._pending is not None and not self._pending.run.is_done:
+        if self._pending is not None and not self._pending.done():
             self._stats.waits += 1
-            if not await self._pending.run.wait(seconds):
+            if not await self._pending.wait(seconds):
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
         """Block at most ``seconds`` seconds until no summary is being written. Return False if the time expired before."""
-        return self._pending is None or self._pending.run.is_lost or self._pending.run.join(seconds)
+        return self._pending is None or self._pending.is_lost or self._pending.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:
         return self._summarizer or ModelSummarizer(agent.aux_model)

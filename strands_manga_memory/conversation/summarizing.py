@@ -41,10 +41,10 @@ from strands_manga_memory.conversation.summaries import (
 from strands_manga_memory.conversation.summary_record import Summary, is_synthesized, render_summary
 from strands_manga_memory.conversation.summary_writing import (
     Log,
+    ModelSummarizer,
     SummaryCache,
     SummarySizes,
     SummaryWriter,
-    resolve_history_summarizer,
 )
 from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import logged_errors
@@ -156,9 +156,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
-        summarizer = None if model is None else resolve_history_summarizer(model)
+        if isinstance(model, Model):
+            model = ModelSummarizer(model)
         self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
-        self._jobs = SummaryJobs(self._writer, summarizer, self._breaker, self._stats)
+        self._jobs = SummaryJobs(self._writer, model, self._breaker, self._stats)
 
     def __repr__(self) -> str:
         return (
@@ -358,20 +359,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
-            if not self._jobs.is_done:
+            finished = self._jobs.take()
+            if finished is None:
                 if self._latest is not None and self._fits(self._latest[1], agent):
                     self._put_in(agent, *self._latest)
-            elif (finished := self._jobs.take()) is not None:
-                if self._fits(finished[1], agent):
-                    before = self._history.tokens(agent.messages)
-                    self._put_in(agent, *finished)
-                    after = self._history.tokens(agent.messages)
-                    self._stats.swapped += 1
-                    self._stats.tokens_freed += before - after
-                    self._stats.enough += after < self.trigger_tokens
-                else:
-                    self._stats.discarded += 1
-                    logger.debug("the history has changed meanwhile | the summary is not used")
+            elif self._fits(finished[1], agent):
+                before = self._history.tokens(agent.messages)
+                self._put_in(agent, *finished)
+                after = self._history.tokens(agent.messages)
+                self._stats.swapped += 1
+                self._stats.tokens_freed += before - after
+                self._stats.enough += after < self.trigger_tokens
+            else:
+                self._stats.discarded += 1
+                logger.debug("the history has changed meanwhile | the summary is not used")
 
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.

@@ -188,19 +188,6 @@ class ModelSummarizer:
         return Draft("".join(texts), prompt_tokens(usage, type(self.model)), usage.get("outputTokens") or 0)
 
 
-def resolve_history_summarizer(model: Model | Summarizer) -> Summarizer:
-    """Return the summarizer for a ``model`` argument: a ``ModelSummarizer`` for a Strands model, or the given function.
-
-    Raises:
-        ValueError: ``model`` is neither a Strands model nor a function.
-    """
-    if isinstance(model, Model):
-        return ModelSummarizer(model)
-    if callable(model):
-        return model
-    raise ValueError(f"model must be a strands Model or a function of a Prompt, got {model!r:.80}")
-
-
 def summarizer_name(summarizer: Summarizer) -> str:
     """Return the name of a summarizer for records: the id of its model, or the name of the function."""
     if isinstance(summarizer, ModelSummarizer):
