@@ -15,6 +15,7 @@ import copy
 import hashlib
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -114,20 +115,18 @@ class Layout:
         """
         if state is None:
             return cls(skip)
-        problem = "the layout of the window is malformed"
         try:
             version, keys, bodies, after = state["v"], state["keys"], decode_bytes_values(state["bodies"]), state["after"]
-            if version != VERSION:
-                problem = f"the layout of the window has version {version!r}, this package reads {VERSION}"
-            elif (
-                isinstance(keys, list)
-                and all(isinstance(key, str) for key in keys)
-                and all({"role", "content"} <= body.keys() for body in bodies.values())
-                and (after is None or isinstance(after, str))
-            ):
-                return cls(skip, tuple(keys), bodies, after)
+            is_valid = all(isinstance(key, str) for key in (*keys, after or ""))
+            is_valid = is_valid and all({"role", "content"} <= body.keys() for body in bodies.values())
         except (AttributeError, KeyError, TypeError):
-            pass
+            version, is_valid = VERSION, False
+        if version != VERSION:
+            problem = f"the layout of the window has version {version!r}, this package reads {VERSION}"
+        elif not is_valid:
+            problem = "the layout of the window is malformed"
+        else:
+            return cls(skip, tuple(keys), bodies, after)
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:
@@ -140,15 +139,13 @@ class Layout:
             The history. None if ``restored`` should be used unchanged, because it is the history already or lacks needed
             records.
         """
-        at = {message.get("tracking_id"): position for position, message in enumerate(restored)}
-        if self.after is not None and self.after not in at:
-            return None
-        found = {key: restored[position] for key, position in at.items()} | self.bodies
-        if any(key not in found for key in self.keys):
+        ids = [message.get("tracking_id") for message in restored]
+        found = dict(zip(ids, restored, strict=True)) | self.bodies
+        if (self.after is not None and self.after not in ids) or not found.keys() >= {*self.keys}:
             return None
         head = [found[key] for key in self.keys]
         listed = frozenset(message.get("tracking_id") for message in head)
-        tail = restored[0 if self.after is None else at[self.after] + 1 :]
+        tail = restored[0 if self.after is None else len(ids) - ids[::-1].index(self.after) :]
         return head + [message for message in tail if message.get("tracking_id") not in listed]
 
 
@@ -158,58 +155,52 @@ class _Record(NamedTuple):
     is_result: bool
 
 
-_NO_IDS: frozenset[str | None] = frozenset()
+def _record_of(message: Message) -> _Record:
+    is_result = message["role"] == "user" and not is_turn_start(message)
+    return _Record(message.get("tracking_id"), logged_fingerprint(message), is_result)
 
 
 class MessageLog:
     """Content hashes of the messages in a session manager's log.
 
-    By these hashes, the difference between an agent's history and the log is computed without reading the log. The memory
-    needed is proportional to the history, not to the log.
+    By these hashes, the difference between an agent's history and the log is computed without reading the log.
 
     Args:
         skipped: Number of log records before the first record that is added.
     """
 
-    __slots__ = ("_latest", "_records", "_repeated", "_unconfirmed", "length")
-
     def __init__(self, skipped: int = 0) -> None:
-        self.length = skipped
-        self._records: dict[int, _Record] = {}
-        self._latest: dict[str | None, int] = {}
-        self._repeated = _NO_IDS
-        self._unconfirmed = False
+        self._skipped = skipped
+        self._records: list[_Record] = []
+        self._is_confirmed = True
+
+    @property
+    def length(self) -> int:
+        """Number of records in the session manager's log."""
+        return self._skipped + len(self._records)
 
     def adding(self, message: Message) -> None:
         """Record a message that the session manager is about to write to its log. ``added`` confirms the write."""
         self.settle()
         self.add(message)
-        self._unconfirmed = True
+        self._is_confirmed = False
 
     def added(self) -> None:
         """Confirm that the session manager has written the latest recorded message to its log."""
-        self._unconfirmed = False
+        self._is_confirmed = True
 
     def settle(self) -> None:
         """Forget the latest recorded message if its write to the session manager's log was not confirmed.
 
         If the message was written without confirmation, the number of log records is too small by one, which does no harm.
         """
-        if self._unconfirmed:
-            self._unconfirmed = False
-            self.length -= 1
-            record = self._records.pop(self.length, None)
-            self._latest.pop(record.id if record else None, None)
+        if not self._is_confirmed:
+            self._is_confirmed = True
+            self._records.pop()
 
     def add(self, message: Message) -> None:
         """Record that a message is in the session manager's log, with a hash of its content."""
-        id_ = message.get("tracking_id")
-        if id_ in self._latest:
-            self._repeated |= {id_}
-        self._latest[id_] = self.length
-        is_result = message["role"] == "user" and not is_turn_start(message)
-        self._records[self.length] = _Record(id_, logged_fingerprint(message), is_result)
-        self.length += 1
+        self._records.append(_record_of(message))
 
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Record that the log of the session contains the restored messages.
@@ -220,48 +211,30 @@ class MessageLog:
             if not is_repair(message):
                 self.add(message)
 
-    def forget_all_but(self, messages: Sequence[Message]) -> None:
-        """Remove the hashes of log records that are no longer needed to compute the layout of a history.
-
-        The hashes of ``messages``, of the log record before each of them, and of the last two records are kept.
-        """
-        if len(self._records) <= 2 * len(messages) + 64:
-            return
-        live = {self._latest[id_] for message in messages if (id_ := message.get("tracking_id")) in self._latest}
-        needed = live | {at - 1 for at in live} | {self.length - 1, self.length - 2}
-        self._records = {at: record for at, record in self._records.items() if at in needed}
-        ids = {record.id for record in self._records.values()}
-        self._latest = {id_: at for id_, at in self._latest.items() if id_ in ids}
-        self._repeated &= ids
-
     def layout(self, messages: Sequence[Message]) -> Layout:
         """Return the layout of a history: its difference from the message log, by which a session can restore it."""
-        head, after_record = self._agreeing_tail(messages)
+        head, end = self._agreeing_tail(messages)
         if head == 0 and messages:
-            return Layout(skip=self._readable_from(after_record))
+            return Layout(skip=self._readable_from(end))
+        numbered = enumerate(self._records)
+        latest: dict[str | None, int] = {
+            record.id: at for at, record in numbered if record.id and not record.id.startswith(_BODY)
+        }
         keys: list[str] = []
         bodies: dict[str, Message] = {}
-        needed = [after_record - 1] if after_record else [0]
+        needed = max(end - 1, -self._skipped)
         for message in messages[:head]:
-            at = self._logged_at(message)
-            if at is None or (at < self.length - READ_AHEAD and size_of(message) <= LARGEST_BODY):
+            record = _record_of(message)
+            at = latest.get(record.id)
+            is_logged = at is not None and self._records[at] == record
+            if at is None or not is_logged or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY):
                 key = f"{_BODY}{len(bodies)}"
                 bodies[key] = message
             else:
                 key = message["tracking_id"]
-                needed.append(at)
+                needed = min(needed, at)
             keys.append(key)
-        last_covered = self._records.get(after_record - 1)
-        return Layout(self._readable_from(min(needed)), tuple(keys), bodies, last_covered.id if last_covered else None)
-
-    def _logged_at(self, message: Message) -> int | None:
-        """Return the index of a message's latest log record. None if the log lacks the message or has another form of it."""
-        id_ = message.get("tracking_id")
-        at = self._latest.get(id_)
-        known = None if at is None else self._records.get(at)
-        if not id_ or id_.startswith(_BODY) or known is None or known.fingerprint != logged_fingerprint(message):
-            return None
-        return at
+        return Layout(self._readable_from(needed), tuple(keys), bodies, self._records[end - 1].id if end else None)
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Find the end part of a history that equals the end part of the message log.
@@ -269,31 +242,24 @@ class MessageLog:
         The log record before this part has an id that occurs only once in the log, so that a restore can find the part.
 
         Returns:
-            Position in the history and index in the log at which the equal parts begin.
+            Position in the history and index in the known log records at which the equal parts begin.
         """
-        position, record = len(messages), self.length
-        while position and record:
-            known = self._records.get(record - 1)
-            message = messages[position - 1]
-            if known is None or known.id != message.get("tracking_id") or known.fingerprint != logged_fingerprint(message):
-                break
-            position, record = position - 1, record - 1
-        if position:
-            while position < len(messages) and record and not self._is_unique(record - 1):
-                position, record = position + 1, record + 1
-        return position, record
+        position, at = len(messages), len(self._records)
+        while position and at and self._records[at - 1] == _record_of(messages[position - 1]):
+            position, at = position - 1, at - 1
+        if position and self._skipped + at:
+            counts = Counter(record.id for record in self._records)
+            while position < len(messages) and (at == 0 or counts[self._records[at - 1].id] > 1):
+                position, at = position + 1, at + 1
+        return position, at
 
-    def _is_unique(self, record: int) -> bool:
-        known = self._records.get(record)
-        return known is not None and known.id not in self._repeated
+    def _readable_from(self, at: int) -> int:
+        """Return the index in the log of the first record that a restore must read, if it needs the known record ``at``.
 
-    def _readable_from(self, record: int) -> int:
-        """Return the index of the first log record that a restore must read, if it needs the record with index ``record``.
-
-        The result is ``record``. If that record is a tool result, the result is the index before, which has the tool call.
+        If the known record is a tool result, the index is that of the record before, which has the tool call.
         """
-        known = self._records.get(record)
-        return record - 1 if record and known is not None and known.is_result else record
+        is_result = 0 <= at < len(self._records) and self._records[at].is_result
+        return max(0, self._skipped + at - is_result)
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:

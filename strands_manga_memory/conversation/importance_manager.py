@@ -263,7 +263,6 @@ class ImportanceWeightedConversationManager(Template, ConversationManager):
     async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""
         await self.history.keep(event.agent)
-        self._log.forget_all_but(event.agent.messages)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self.history.keep(event.agent, event.messages or [])

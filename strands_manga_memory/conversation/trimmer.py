@@ -118,7 +118,6 @@ class Trimmer:
         self._order: dict[str | None, int] = {}
         self._first_turn: frozenset[str] = frozenset()
         self._lock = threading.RLock()
-        self._within: list[Message] = []
         self._has_warned = False
 
     # --- The agent --------------------------------------------------------------------------------
@@ -298,11 +297,9 @@ class Trimmer:
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            coming: Messages that will be added to the history next. They count towards the budget. If there are none, a history
-                that was within the budget is not checked again until it changes.
+            coming: Messages that will be added to the history next. They count towards the budget.
         """
-        if coming or not same_objects(agent.messages, self._within):
-            await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
+        await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Trim an agent's history to its budget in this thread. Does nothing if that would block a running event loop for long.
@@ -408,12 +405,9 @@ class Trimmer:
         with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
             history = agent.messages[:]
             ensure_ids(messages := [*history, *coming])
-            is_within = True
             if self.is_over(messages, self.features.total(messages) + room):
                 selection, candidates = self._select_from_tail(history, coming, room)
                 self._commit(agent, history, selection, candidates)
-                is_within = same_objects(selection.messages[len(selection.kept) - len(coming) :], coming)
-            self._within = [*agent.messages, *coming] if is_within else []
             known = [*self._tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)

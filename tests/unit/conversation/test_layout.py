@@ -159,20 +159,6 @@ def test_a_message_whose_logging_failed_is_not_counted() -> None:
     assert log.length == 3
 
 
-def test_only_what_the_history_needs_is_remembered() -> None:
-    records = [message for _ in range(500) for message in (user(), assistant())]
-    log = logged(records)
-    history = [*records[:2], *records[500:502], *records[-2:]]
-    log.forget_all_but(history)
-    assert len(log._records) <= 12
-    assert restored(records, log.layout(history)) == history
-    more = [user(), assistant()]
-    for message in more:
-        log.adding(message)
-        log.added()
-    assert restored([*records, *more], log.layout([*history, *more])) == [*history, *more]
-
-
 def test_a_log_that_lacks_a_record_is_taken_as_it_is() -> None:
     records = [user(), assistant(), user(), assistant(), user()]
     layout = stored(logged(records).layout([records[0], records[3], records[4]]))
@@ -255,8 +241,6 @@ def test_any_history_comes_back_over_generations(data: st.DataObject) -> None:
                 history[at] = {**message, "content": [{"text": "edited"}]}
             elif change == 1:
                 history[at] = pinned(message)
-        if data.draw(st.booleans()):
-            log.forget_all_but(history)
         layout = log.layout(history)
         assert not records or layout.skip < len(records)
         if len({message["tracking_id"] for message in history}) == len(history):
