@@ -6,7 +6,6 @@ model reports.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
@@ -203,8 +202,6 @@ class Calibration:
     below 0.5 or above 2.5) are ignored. The ratio has two decimals.
     """
 
-    __slots__ = ("_lowest", "ratio")
-
     def __init__(self, *, exact: bool) -> None:
         self._lowest = LOWEST_EXACT if exact else LOWEST_ESTIMATE
         self.ratio = 1.0
@@ -239,17 +236,11 @@ class Calibration:
         return -int(-counted * self.ratio // 1)
 
 
-_CACHED_PROMPTS = 4
-
-
 class RequestMeter:
     """Compares the local token count of each request with the usage that the model reports, and adjusts a ``Calibration``."""
 
-    __slots__ = ("_calibration", "_counter", "_model_class", "_sent", "_text_tokens")
-
     def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
         self._counter = counter
-        self._text_tokens = functools.lru_cache(_CACHED_PROMPTS)(functools.partial(tokens_of, counter))
         self._calibration = calibration
         self._sent = 0
         self._model_class: type = type(None)
@@ -277,15 +268,15 @@ class RequestMeter:
             self._calibration.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of the system prompt and the tool specifications. The latest counts are cached."""
+        """Return the tokens of the system prompt and the tool specifications."""
         text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
         if not tools:
-            return self._text_tokens(text, "")
+            return tokens_of(self._counter, text)
         specs = [
             {"name": spec.get("name"), "description": spec.get("description"), "inputSchema": spec.get("inputSchema")}
             for spec in tools
         ]
-        return self._text_tokens(text, json.dumps(specs, default=str))
+        return tokens_of(self._counter, text, json.dumps(specs, default=str))
 
 
 # --- The history ----------------------------------------------------------------------------------

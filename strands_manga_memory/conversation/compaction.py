@@ -20,7 +20,6 @@ from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
-    Template,
     history_manager_of,
 )
 from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
@@ -159,7 +158,7 @@ class MicroCompaction:
         )
 
 
-class VerifiedSummary(Template):
+class VerifiedSummary:
     """Compaction stage that replaces older turns by a summary.
 
     A model writes the summary in the background. The facts in the summary are checked.

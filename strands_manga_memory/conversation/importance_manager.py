@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager, ProactiveCompressionConfig
 from strands.hooks import (
@@ -47,42 +47,7 @@ _BEHIND_SESSION_MANAGERS = HookOrder.SDK_LAST + 1
 _NO_LAYOUT = Layout()
 
 
-_OF_ONE_CONVERSATION = frozenset({"log", "recent_log"})
-
-
-class Template:
-    """Base class of objects whose deep copy is a new object with the same constructor arguments.
-
-    State such as agent, locks, threads and caches is not copied. Arguments that are templates themselves are copied too. Other
-    arguments, such as models, functions and stores, are shared with the copy.
-
-    The arguments ``log`` and ``recent_log`` are not passed to the copy, because they read one conversation, and the copy serves
-    another conversation.
-    """
-
-    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Create the object and store its constructor arguments for deep copies."""
-        made = super().__new__(cls)
-        made._made_with = args, kwargs
-        return made
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        args, kwargs = self._made_with
-        named = {name: _copied_argument(value, memo) for name, value in kwargs.items() if name not in _OF_ONE_CONVERSATION}
-        return type(self)(*(_copied_argument(value, memo) for value in args), **named)
-
-
-def _copied_argument(value: Any, memo: dict[int, Any]) -> Any:
-    if isinstance(value, Template):
-        if id(value) not in memo:
-            memo[id(value)] = value.__deepcopy__(memo)
-        return memo[id(value)]
-    return [_copied_argument(item, memo) for item in value] if isinstance(value, list | tuple) else value
-
-
-class ImportanceWeightedConversationManager(Template, ConversationManager):
+class ImportanceWeightedConversationManager(ConversationManager):
     """Conversation manager that keeps the most important messages of a history within a token budget.
 
     The history is within the budget at every model call, also in the middle of a turn. The first turn, the current turn and
@@ -400,7 +365,7 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
     return lookup.found[0] if lookup.found else None
 
 
-class StackedConversationManager(Template, ConversationManager):
+class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
     The wrapped manager restores the agent's history. A session stores the states of both managers as one state.

@@ -42,9 +42,6 @@ _SHORT_REPLY = 40
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
 """Pattern of a number that is not part of an identifier."""
 
-_CACHED_COUNTS = 100_000
-"""Number of whole lines whose token counts are cached, because later questions find the same messages."""
-
 _SECONDS_A_DAY = 86_400
 
 
@@ -61,7 +58,6 @@ class QuoteFormatter:
     def __init__(self, max_tokens: int, counter: TokenCounter) -> None:
         self.max_tokens = max_tokens
         self._counter = counter
-        self._line_tokens = functools.lru_cache(_CACHED_COUNTS)(self._tokens)
 
     def format(
         self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
@@ -76,8 +72,8 @@ class QuoteFormatter:
         """
         chosen: dict[RecallHit, str] = {}
         shown = shown or {}
-        latest = LatestPassages(hits, shown)
-        text, left = "", self.max_tokens - self._line_tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
+        latest = _latest_passages(hits, shown)
+        text, left = "", self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
         while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest):
             longer, rest = self._render({**chosen, **more})
             while rest < 0 and more:  # the whole may count more tokens than its lines
@@ -96,7 +92,7 @@ class QuoteFormatter:
         quoted: Mapping[RecallHit, str],
         asked: Collection[str],
         shown: Iterable[str],
-        latest: LatestPassages,
+        latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
         """Select further messages to quote, the best first, and return the text to quote from each.
 
@@ -106,8 +102,7 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Passages of these texts are not quoted.
-            latest: Index that finds outdated passages. A passage is outdated if a later message repeats it, usually with other
-                numbers, such as a new price. Outdated passages are not quoted.
+            latest: Last message that contains each passage with numbers. Outdated passages are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -120,7 +115,7 @@ class QuoteFormatter:
             if all(map(omitted, split_passages(hit.message.text))):
                 continue
             day = _day(hit.message)
-            room = left - (self._line_tokens("\n2000-01-01") if day and day not in days else 0)
+            room = left - (self._tokens("\n2000-01-01") if day and day not in days else 0)
             text, size = self._quote(hit, hits, room, asked, omitted)
             if size > room:
                 misses += 1
@@ -139,7 +134,7 @@ class QuoteFormatter:
         Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text is empty, and the number of
         tokens is above ``room``.
         """
-        text, size = hit.message.text, self._line_tokens("\n" + _line(hit.message, hit.message.text))
+        text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
         if is_whole and not (is_result and "\n" in text) and not any(map(omitted, split_passages(text))):
@@ -179,37 +174,33 @@ class QuoteFormatter:
         return tokens_of(self._counter, text)
 
 
-class LatestPassages:
-    """Index that finds outdated passages of messages.
+def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the passages with numbers, in the form of ``_without_numbers``, and the last message that contains each.
 
-    Only passages with numbers can be outdated. Such a passage is outdated if a later message repeats it, usually with other
-    numbers, such as a new price. Passages of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both
-    true.
+    Messages are given by their positions in the conversation.
 
     Args:
-        hits: Messages that may be quoted.
+        hits: Messages that may be quoted. Those of the user do not count.
         shown: Texts that the request already contains, with their positions in the conversation (None if unknown).
     """
-
-    def __init__(self, hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> None:
-        self._latest: dict[str, int] = {}
-        texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
-        texts += [(text, number) for text, number in shown.items() if number is not None]
-        for text, number in texts:
-            for key in _keys(text):
-                self._latest[key] = max(number, self._latest.get(key, 0))
-
-    def outdates(self, hit: RecallHit, passage: str) -> bool:
-        """Return whether a passage of a message is outdated: a later message repeats it, usually with other numbers.
-
-        False for messages of the user.
-        """
-        return hit.message.speaker != "user" and self._latest.get(_without_numbers(passage), 0) > hit.number
+    texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
+    texts += [(text, number) for text, number in shown.items() if number is not None]
+    latest: dict[str, int] = {}
+    for text, number in texts:
+        for key in _keys(text):
+            latest[key] = max(number, latest.get(key, 0))
+    return latest
 
 
-def _is_omitted(hit: RecallHit, known: str, latest: LatestPassages, passage: str) -> bool:
+def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
+    """Return whether a passage of a message is not quoted, because it is known already or outdated.
+
+    A passage with numbers is outdated if a later message repeats it, usually with other numbers, such as a new price. Passages
+    of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both true.
+    """
     plain = passage.strip()
-    return (_is_long(plain) and plain in known) or latest.outdates(hit, passage)
+    is_outdated = hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number
+    return is_outdated or (_is_long(plain) and plain in known)
 
 
 def _is_long(passage: str) -> bool:

@@ -16,7 +16,7 @@ its question.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -132,7 +132,9 @@ def select(
     if budget.may_truncate:
         cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
         full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
-        _make_room(truncator, required, cycles, _demand(messages, others), full, filled, budget.headroom)
+        users = [unit for unit in others if is_turn_start(messages[unit.positions[0]])]
+        demand = {band: _total(unit for unit in others if unit.band is band) for band in Band}
+        _make_room(truncator, required, cycles, demand, _total(users), full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened: set[int] = set()
     for unit in units:
@@ -256,34 +258,16 @@ def _required(
 # --- Room -----------------------------------------------------------------------------------------
 
 
-class _Demand(NamedTuple):
-    """Tokens that the optional messages of a history would need. Messages that always stay are not optional.
-
-    Attributes:
-        high: Tokens of the optional messages of high importance.
-        middle: Tokens of the optional messages of middle importance.
-        user: Tokens of the user's optional messages, of any importance.
-    """
-
-    high: int
-    middle: int
-    user: int
-
-
-def _demand(messages: Sequence[Message], units: Sequence[_Unit]) -> _Demand:
-    tokens = dict.fromkeys(Band, 0)
-    user = 0
-    for unit in units:
-        tokens[unit.band] += unit.tokens
-        user += unit.tokens if is_turn_start(messages[unit.positions[0]]) else 0
-    return _Demand(tokens[HIGH], tokens[MIDDLE], user)
+def _total(units: Iterable[_Unit]) -> int:
+    return sum(unit.tokens for unit in units)
 
 
 def _make_room(
     truncator: MessageTruncator,
     required: dict[int, str],
     cycles: Sequence[tuple[int, ...]],
-    demand: _Demand,
+    demand: Mapping[Band, int],
+    wanted_by_user: int,
     budget: int,
     most: int,
     headroom: int,
@@ -305,8 +289,9 @@ def _make_room(
         truncator: The messages that always stay.
         required: Reason why each of these messages stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens that the optional messages would need. At most half of ``most - headroom`` is freed for all optional
-            messages, and at most a quarter for the optional messages of middle importance.
+        demand: Tokens of the optional messages of each importance level. At most half of ``most - headroom`` is freed for all
+            optional messages, and at most a quarter for those of middle importance.
+        wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Most tokens of the messages that always stay.
         most: Most tokens of the history with optional messages. At most ``budget``.
         headroom: Part of ``most`` that only the user's message of the current turn may use.
@@ -317,15 +302,15 @@ def _make_room(
     truncator.truncate("text", [at for at in first if truncator.messages[at]["role"] == "assistant"], 0, 2 * floor)
     if truncator.tokens <= headroom + usual // 2:
         return
-    middle = demand.middle if was_over else min(demand.middle, demand.user)
-    aim = headroom + max(usual // 2, usual - demand.high - min(middle, usual // 4))
+    middle = demand[MIDDLE] if was_over else min(demand[MIDDLE], wanted_by_user)
+    aim = headroom + max(usual // 2, usual - demand[HIGH] - min(middle, usual // 4))
     if truncator.tokens <= aim:
         return
     everything = list(truncator.messages)
     truncator.truncate("toolResult", everything[:-1], aim, floor)
     truncator.truncate("toolResult", everything[-1:], aim, floor)
-    for deeper in (floor // 2, floor // 4) if demand.user else ():  # the user's words are worth more than old results
-        target = budget - min(demand.user, usual // 4)
+    for deeper in (floor // 2, floor // 4) if wanted_by_user else ():  # the user's words are worth more than old results
+        target = budget - min(wanted_by_user, usual // 4)
         truncator.truncate("toolResult", everything[:-1], target, max(_LEAST_READABLE, deeper))
     last = max(truncator.messages)
     if truncator.messages[last]["role"] == "assistant" and not calls_tools(truncator.messages[last]):

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ProactiveCompressionConfig
@@ -61,9 +61,6 @@ logger = logging.getLogger(__name__)
 
 _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
 """Keys of the manager's state: the current run, failures of the summarizer, and whether a warning was logged."""
-
-_REMEMBERED = 4_096
-"""Number of texts whose token counts are cached, because the same facts are rendered with every summary."""
 
 _WARN_AT = 0.75
 """Share of the trigger at which a warning is logged."""
@@ -152,7 +149,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._has_warned = False
         self._types = types
         self._facts_tokens = trimmer.max_tokens // 2 if sizes.facts_tokens is None else sizes.facts_tokens
-        self._text_tokens = lru_cache(_REMEMBERED)(partial(tokens_of, trimmer.counter))
+        self._text_tokens = partial(tokens_of, trimmer.counter)
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
         self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)

