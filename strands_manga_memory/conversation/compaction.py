@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strands.hooks import AgentInitializedEvent, BeforeModelCallEvent, HookOrder, HookRegistry
 from strands.types.content import Message
@@ -20,9 +20,8 @@ from strands_manga_memory.conversation.importance import Band, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
-    history_manager_of,
 )
-from strands_manga_memory.conversation.message_truncation import cap_of, name_of, result_text, results_of, truncate_result
+from strands_manga_memory.conversation.message_truncation import MessageTruncator, texts_of
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
@@ -202,11 +201,8 @@ class Reactive:
         Raises:
             ContextWindowOverflowException: The history cannot be halved.
         """
-        if compaction.overflow is None:
-            return None
-        trimmer = history_manager_of(compaction.agent)
-        if trimmer is not None:
-            trimmer.reduce_context(compaction.agent, compaction.overflow)
+        if compaction.overflow is not None:
+            compaction.history.reduce(compaction.agent, compaction.overflow)
         return None
 
 
@@ -252,15 +248,13 @@ def _with_results(
 
 def _capped(message: Message, characters: int) -> Message:
     """Truncate the tool results of a message to ``characters`` in total. A message within the limit is returned unchanged."""
-    sizes = [len(result_text(result)) for result in results_of(message)]
-    if sum(sizes) <= characters:
-        return message
-    cap, name = cap_of(sizes, sum(sizes) - characters, LEAST_WITH_NAME), name_of(message)
-    content: list[Any] = []
-    for block in message["content"]:
-        content += truncate_result(cast("dict[str, Any]", block), cap, len, name) if "toolResult" in block else [block]
-    smaller = cast("Message", {**message, "content": content})
-    return smaller if sum(len(result_text(result)) for result in results_of(smaller)) < sum(sizes) else message
+    truncator = MessageTruncator({0: message}, {0: _characters(message)}, _characters, frozenset())
+    truncator.truncate("toolResult", [0], characters, LEAST_WITH_NAME)
+    return truncator.messages[0]
+
+
+def _characters(message: Message) -> int:
+    return sum(map(len, texts_of(message)))
 
 
 def default_stages(**summary: Any) -> list[Stage]:
@@ -350,9 +344,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
         trimmer: ImportanceWeightedConversationManager | None = None,
     ) -> None:
         self.stages: list[Stage] = default_stages() if stages is None else list(stages)
-        for stage in self.stages:
-            if not isinstance(getattr(stage, "name", None), str) or not callable(getattr(stage, "apply", None)):
-                raise ValueError(f"stages must each have a name and a method apply(compaction), got {stage!r:.80}")
         whole("untouched", untouched, least=0)
         thresholds(window, trigger=trigger)  # refuses what is out of range
         self._share, self._untouched, self._window = trigger, untouched, window

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import uuid
 from collections import Counter
@@ -360,12 +361,7 @@ class LogTail:
             history: The history.
             count: Function that returns the tokens of a message.
         """
-        new: list[Message] = []
-        for message in reversed(history):
-            if message.get("tracking_id") in self._messages:
-                break
-            new.append(message)
-        new.reverse()
+        new = list(itertools.takewhile(lambda message: id_of(message) not in self._messages, reversed(history)))[::-1]
         self.notice(history)
         self._messages.update(zip(map(id_of, new), new, strict=True))
         self._said += sum(map(count, new))

@@ -190,9 +190,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         Runs before the session is restored. If ``max_tokens`` is None, sets the budget from the model's context window.
         """
-        if not self.history.attach(event.agent):
-            call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
-            raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
+        self.history.attach(event.agent)
         if self.follows_window:
             self.history.limits.max_tokens = self.history.limits.grow_to = history_tokens(window_of(event.agent.model))
         ensure_ids(event.agent.messages)

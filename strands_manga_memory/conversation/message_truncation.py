@@ -423,11 +423,16 @@ class FullTextArchive:
 
 def _full_text(message: Message) -> str:
     """Return the texts, tool inputs and tool results of a message, joined to one text."""
+    return "\n".join(filter(None, texts_of(message)))
+
+
+def texts_of(message: Message) -> list[str]:
+    """Return the text, tool input or tool result of each content block of a message. Empty for media."""
     texts: list[str] = []
     for block in cast("list[dict[str, Any]]", message["content"]):
         kind = "toolUse" if "toolUse" in block else "toolResult" if "toolResult" in block else "text"
         texts.append(_text_of(kind, block))
-    return "\n".join(filter(None, texts))
+    return texts
 
 
 def _page(text: str, offset: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -398,27 +398,17 @@ class SummaryWriter:
             return [replace(slot, text=redact_identifiers(slot.text), key=redact_identifiers(slot.key)) for slot in found]
         return RuleFactExtractor(self._types).extract(messages)
 
-    def _logged(self, ids: Collection[str]) -> list[Message]:
+    def _logged(self, ids: set[str]) -> list[Message]:
         """Return a part of the log: from the first to the last message whose id is in ``ids``.
 
         Messages between these two are included, even if their ids are not in ``ids``. Empty if there is no log, or if the log
         lacks one of the ids.
         """
-        if self._log is None:
-            return []
-        found: list[Message] = []
-        left = set(ids)
-        try:
-            for message in self._log():
-                if message.get("tracking_id") in left:
-                    left.discard(id_of(message))
-                elif not found:
-                    continue
-                found.append(message)
-                if not left:
-                    return found
-        except Exception as error:  # noqa: BLE001 - the log is a store that may be down
-            logger.warning("error=<%s> | the log cannot be read, the history is summarized", type(error).__name__)
+        with logged_errors(logger, "the log cannot be read, the history is summarized"):
+            log = list(self._log()) if self._log is not None else []
+            found = [at for at, message in enumerate(log) if message.get("tracking_id") in ids]
+            if ids <= {id_of(log[at]) for at in found}:
+                return log[found[0] : found[-1] + 1]
         return []
 
     # --- Prose --------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -122,12 +123,16 @@ class Trimmer:
 
     # --- The agent --------------------------------------------------------------------------------
 
-    def attach(self, agent: Agent) -> bool:
-        """Attach the trimmer to an agent. Return False if the trimmer already belongs to an agent, and change nothing then."""
-        is_first = self._agent is None
-        if is_first:
-            self._agent = weakref.ref(agent)
-        return is_first
+    def attach(self, agent: Agent) -> None:
+        """Attach the trimmer to an agent.
+
+        Raises:
+            ValueError: The trimmer already belongs to an agent.
+        """
+        if self._agent is not None:
+            call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
+            raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
+        self._agent = weakref.ref(agent)
 
     def start(self, messages: list[Message], settled: str | None) -> None:
         """Record the initial history of an agent.
@@ -285,11 +290,9 @@ class Trimmer:
             return False
         if self.features.uncounted_size(messages) > _LARGE:
             return True
-        try:
+        needs_trim = True
+        with suppress(Exception):  # the messages cannot be counted, which trimming will log
             needs_trim = self.is_over(messages, self.features.total(messages) + beside)
-        except Exception:
-            logger.debug("the messages could not be counted", exc_info=True)
-            needs_trim = True
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
     async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:

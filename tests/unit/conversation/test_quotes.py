@@ -46,17 +46,6 @@ def test_quotes_are_never_over_their_budget(drawn: list[Any], budget: int, count
     assert counter.count({"role": "user", "content": [{"text": f"\n\n{text}"}]}) <= budget or not text
 
 
-def test_a_second_question_counts_no_message_again() -> None:
-    counter = Recording()
-    recall = HistoryRecall(counter=counter)
-    messages = [ArchivedMessage(f"id{at}", "user", f"My cat number {at} is called Momo{at}.", 1.7e9) for at in range(200)]
-    recall.archive.add(messages)
-    for number in range(20):
-        recall.quote(f"Which cat is called Momo{number}?", [])
-    assert max(times for text, times in counter.asked.items() if text.startswith("\n[user")) == 1
-    assert sum(counter.asked.values()) < len(messages) + 20 * 3, "a question costs the tokens of its answer, once or twice"
-
-
 @pytest.mark.parametrize("budget", [256, 512, 1_024])
 def test_a_long_answer_is_quoted_by_the_passages_that_fit_the_question(budget: int) -> None:
     fact = "Parcels to Norway are handed over on Thursdays."
