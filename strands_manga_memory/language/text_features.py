@@ -187,14 +187,6 @@ class TextFeatures:
 
 STOP_WORDS = EN.words("features.stop_words")
 
-_FEATURE_WORD = re.compile(r"[a-z0-9][a-z0-9'_-]*")
-_DIGITS = "0123456789"
-_NUMBERS = EN.words("features.numbers")
-_SELF = EN.words("features.self")
-_NAME = re.compile(r"(?<=[a-z0-9,;:'\"] )[A-Z][a-z]+")
-_TIMES = EN.words("features.times")
-_WISHES = EN.words("features.wishes")
-
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """Return the features and the content words of the first 4,000 characters of a text.
@@ -203,28 +195,16 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
-    if not text.isascii() and JA.features.text.search(text):
-        found = TextFeatures(
-            number=JA.features.number.search(text) is not None,
-            names=len(JA.features.name.findall(text)),
-            time=JA.features.time.search(text) is not None,
-            wants=JA.features.wants.search(text) is not None,
-            asks=JA.features.asks.search(text) is not None,
-            tells=JA.features.tells.search(text) is not None,
-        )
-        return found, frozenset(JA.features.word.findall(low)) - STOP_WORDS
-    said = frozenset(_FEATURE_WORD.findall(low))
-    speaks_of_self = not _SELF.isdisjoint(said)
-    has_digit = any(map(low.__contains__, _DIGITS))
+    features = (JA if JA.features.text.search(text) else EN).features
     found = TextFeatures(
-        number=has_digit or not _NUMBERS.isdisjoint(said),
-        names=len(_NAME.findall(text)),
-        time=not _TIMES.isdisjoint(said) or (has_digit and EN.features.clock.search(low) is not None),
-        wants=speaks_of_self and not _WISHES.isdisjoint(said) and EN.features.wants.search(low) is not None,
-        asks=low.endswith("?"),
-        tells=speaks_of_self and EN.features.tells.search(low) is not None and not EN.features.serves.search(low),
+        number=features.number.search(low) is not None,
+        names=len(features.name.findall(text)),
+        time=features.time.search(low) is not None,
+        wants=features.wants.search(low) is not None,
+        asks=features.asks.search(low) is not None,
+        tells=features.tells.search(low) is not None and not EN.features.serves.search(low),
     )
-    return found, said - STOP_WORDS
+    return found, frozenset(features.word.findall(low)) - STOP_WORDS
 
 
 # Sentiment.

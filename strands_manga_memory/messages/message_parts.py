@@ -6,7 +6,7 @@ Strands accepts messages with blocks of any shape, so the functions that read me
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from strands.hooks import AfterToolCallEvent, AfterToolsEvent, HookRegistry
@@ -173,36 +173,14 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes."""
+    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes.
+
+    Values without a text representation, such as integers of thousands of digits, have the same hash.
+    """
     try:
-        return hash(repr(value))  # implemented in C, and handles cycles, in which marshal does not terminate
-    except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
-        return hash(tuple(_flat(value)))
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    """Yield the types, sizes and contents of a nested value. Different values yield different sequences."""
-    coming, inside = [value], set[int]()
-    while coming:
-        one = coming.pop()
-        if isinstance(one, _ContainerEnd):
-            inside.discard(one)
-        elif isinstance(one, dict | list | tuple):
-            yield type(one), len(one), id(one) in inside
-            if id(one) not in inside:  # otherwise a cycle
-                inside.add(id(one))
-                coming.append(_ContainerEnd(id(one)))
-                coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
-        elif isinstance(one, int):  # long integers have no text, -1 and -2 have the same hash, and 1 equals True
-            yield type(one), int.bit_length(one), int.__hash__(one)
-        elif isinstance(one, str | bytes):
-            yield type(one), one
-        else:
-            yield type(one), text_of(one)
-
-
-class _ContainerEnd(int):
-    """Marker for the end of a list or dictionary in the traversal of a nested value. It equals the ``id()`` of that object."""
+        return hash(repr(value))  # implemented in C, and handles cycles
+    except Exception:  # noqa: BLE001 - a foreign __repr__, or deep nesting
+        return hash(type(value))
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -228,9 +206,17 @@ def content_fingerprint(message: Message) -> int:
 def _block_fingerprint(block: Any) -> int:
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
-    if isinstance(parts, list) and any(map(media_kind, parts)):
-        return hash(tuple(_flat(block)))
-    return fingerprint(block)
+    has_media = isinstance(parts, list) and any(map(media_kind, parts))
+    return hash(_hashable(block)) if has_media else fingerprint(block)
+
+
+def _hashable(value: Any) -> Any:
+    """Return a hashable form of a block with media. CPython caches the hash of bytes, so media are read only once."""
+    if isinstance(value, dict):
+        return tuple((key, _hashable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return value if isinstance(value, bytes) else fingerprint(value)
 
 
 def is_message(value: Any) -> bool:

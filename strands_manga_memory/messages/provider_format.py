@@ -16,7 +16,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
 from typing import Any, cast
 
 from strands.types.content import Message
@@ -60,8 +59,12 @@ def for_model(messages: list[Message]) -> list[Message]:
         shown = _alternating(messages)
     else:
         shown = _alternating(within_limits(_answered([_with_valid_blocks(message) for message in messages])))
-    is_same = len(shown) == len(messages) and all(map(is_, shown, messages))
-    return messages if is_same else shown
+    return messages if shown == messages else shown
+
+
+def _with_content(owner: Any, content: list[Any]) -> Any:
+    """Return a message or tool result with other content. The same object if the content is equal."""
+    return owner if owner.get("content") == content else {**owner, "content": content}
 
 
 # --- Blocks -----------------------------------------------------------------------------------------------------------------
@@ -87,8 +90,7 @@ def _with_valid_blocks(message: Message) -> Message:
         kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
     if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
         kept = [{"text": PLACEHOLDER}]
-    is_same = len(kept) == len(content) and all(map(is_, kept, content))
-    return message if is_same else cast("Message", {**message, "content": kept})
+    return cast("Message", _with_content(message, kept))
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
@@ -135,13 +137,9 @@ def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
     """Return a tool result with a status and content. JSON that is not an object becomes text."""
     result = block["toolResult"]
-    given = result.get("content")
-    content = [valid for item in blocks_of(given) if (valid := _valid_result_block(item)) is not None]
-    content = content or [{"text": NO_OUTPUT}]
-    is_same = type(given) is list and len(content) == len(given) and all(map(is_, content, given))
-    if is_same and "status" in result:
-        return block
-    return {**block, "toolResult": {"status": "success", **result, "content": content}}
+    content = [valid for item in blocks_of(result.get("content")) if (valid := _valid_result_block(item)) is not None]
+    valid_result = {"status": "success", **result, "content": content or [{"text": NO_OUTPUT}]}
+    return block if valid_result == result else {**block, "toolResult": valid_result}
 
 
 def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
@@ -244,21 +242,18 @@ def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> 
         calls = latest.get(id_, [])
         for call, (index, block) in zip(calls, results[-len(calls) :], strict=False):
             call.place = (at, index)
-            is_same = block["toolResult"].get("toolUseId") == call.id
-            call.result = block if is_same else {**block, "toolResult": {**block["toolResult"], "toolUseId": call.id}}
+            call.result = _with_id(block, "toolResult", call.id)
 
 
 def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
-    content: list[Any] = []
     left = iter(calls)
-    is_same = True
-    for block in message["content"]:
-        if "toolUse" in block and block["toolUse"].get("toolUseId") != (id_ := next(left).id):
-            content.append({**block, "toolUse": {**block["toolUse"], "toolUseId": id_}})
-            is_same = False
-        else:
-            content.append(block)
-    return message if is_same else cast("Message", {**message, "content": content})
+    content = [_with_id(block, "toolUse", next(left).id) if "toolUse" in block else block for block in message["content"]]
+    return cast("Message", _with_content(message, content))
+
+
+def _with_id(block: Any, kind: str, id_: str) -> Any:
+    """Return a tool call or tool result with an id. ``kind`` is the key of the block, such as ``"toolUse"``."""
+    return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
@@ -278,10 +273,8 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
     before = following["content"]
     if any("toolResult" in block for block in before):
         content += [block for block in before if "cachePoint" in block]
-    if len(before) == len(content) and all(map(is_, before, content)):
-        return following
     is_of_results = any("toolResult" in block for block in before)
-    return cast("Message", {**following, "content": content} if is_of_results else {"role": "user", "content": content})
+    return cast("Message", _with_content(following, content) if is_of_results else {"role": "user", "content": content})
 
 
 # --- Roles ------------------------------------------------------------------------------------------------------------------
@@ -406,15 +399,14 @@ def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], ste
     content = owner.get("content") or []
     for block in content[::step]:
         if "toolResult" in block:
-            result = _changed(block["toolResult"], change, step)
-            after.append(block if result is block["toolResult"] else {**block, "toolResult": result})
+            block = {**block, "toolResult": _changed(block["toolResult"], change, step)}
         elif "guardContent" in block and media_kind(block["guardContent"]):
             guarded = change(block["guardContent"])
-            after.append(block if guarded is block["guardContent"] else guarded)
-        else:
-            after.append(change(block) if media_kind(block) else block)
-    after = after[::step]
-    return owner if all(map(is_, after, content)) else {**owner, "content": after}
+            block = block if guarded is block["guardContent"] else guarded
+        elif media_kind(block):
+            block = change(block)
+        after.append(block)
+    return _with_content(owner, after[::step]) if after else owner
 
 
 # --- Token usage ----------------------------------------------------------------------------------
