@@ -30,6 +30,7 @@ from strands_manga_memory.memory.statements import (
     Statement,
     fold,
     latest_removals,
+    merged,
     recent,
     valid,
 )
@@ -51,6 +52,8 @@ _CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
 _TEXT = TypeAdapter(str)
 _CONTENT = TypeAdapter(PartitionContent)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+_LATE_SECONDS = 60.0
+"""Longest time from a statement until the preference log has it. A context may lack statements of this time."""
 
 
 def cache_name(owner: Owner) -> str:
@@ -367,6 +370,7 @@ class ProfileCache:
         self._memories_changed: Callable[..., None] = lambda **_: None
         self._void_before = -math.inf  # time of the last known erasure
         self._unsaved: list[Statement] = []
+        self._log_version: str | None = None  # of the preference log that was read last
         self._take(ProfileState(), AgentContext())
 
     @property
@@ -384,8 +388,9 @@ class ProfileCache:
         Each has a value and the last statement of the value. Statements that are not yet in the hot tier are included.
         """
         with self._lock:
-            rows = recent([*self._state.statements, *self._unsaved], self._state.removals)
-            return fold(each for each in rows if each.at > self.context.changed_at.get(each.slot, -math.inf))
+            slots = fold(recent([*self._state.statements, *self._unsaved], self._state.removals))
+            known = self.context.changed_at
+            return {slot: state for slot, state in slots.items() if state.by.at > known.get(slot, -math.inf)}
 
     def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> None:
         """Load the context (text about the user) from the hot tier. If it is missing there, call ``read`` and store the result.
@@ -478,18 +483,29 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state, log))
 
     def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
-        """Return the user's record ``state``, updated from the preference log in the table if the log's revision is new."""
-        if (revision := log.revision()) == state.revision:
+        """Return the user's record ``state``, updated from the preference log in the table if the log has changed.
+
+        Statements that the context lacks are added. If the log's revision is new, the context is dropped.
+        """
+        revision, version = log.tokens()
+        is_renewed = revision != state.revision
+        if not is_renewed and version == self._log_version:
             return state
-        known, erased = log.removals().all, erased_at(log.partition.erased())
+        logged, known = log.read(())[0], log.removals().all
+        context = state.context if self.context.read_at is None else self.context
+        since = -math.inf if context is None or context.read_at is None else context.read_at - _LATE_SECONDS
 
         def changed(state: ProfileState) -> ProfileState | None:
             removals = latest_removals([*state.removals, *known])
-            kept = tuple(each for each in recent(state.statements, removals) if each.at > erased)
-            new = replace(state, context=None, statements=kept, removals=removals, revision=revision, removed="")
+            statements = merged(state.statements, (each for each in logged.statements if each.at > since))
+            kept = tuple(each for each in recent(statements, removals) if each.at > logged.erased_at)
+            new = replace(state, statements=kept, removals=removals)
+            new = replace(new, context=None, revision=revision, removed="") if is_renewed else new
             return new if state.exists else None
 
-        return self._profile.update(changed, drops=True)
+        followed = self._profile.update(changed, drops=True)
+        self._log_version = version
+        return followed
 
     def _reload(self, state: ProfileState) -> None:
         """Discard the context (text about the user) and use the context in ``state``, or else read a new context.

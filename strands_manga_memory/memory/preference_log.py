@@ -112,6 +112,11 @@ class PreferenceLog:
         """Return a token that changes whenever agents must read the user's memories again. It is empty at first."""
         return _revision_of(*self._marks())
 
+    def tokens(self) -> tuple[str, str]:
+        """Return the revision, and the version of the stored log, which every write changes. Both are empty at first."""
+        item, erased = self._marks()
+        return _revision_of(item, erased), str((item or {}).get("version") or "")
+
     def removals(self) -> StoredRemovals:
         """Read the deletions of memories and retractions of messages of the user, in one query."""
         rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~")

@@ -126,6 +126,33 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
     made.close()
 
 
+# Stating
+
+
+def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deployment) -> None:
+    """Each changed preference is in the next request of every process, and the system prompt of a live session stays."""
+
+    def say(text: str) -> None:
+        shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone", callback_handler=None)(text)
+        shop.settle()
+
+    say("My favorite genre is horror.")
+    agent = shop.agent("monday")
+    agent("Hello, what can you recommend?")
+    prompt = shop.models["monday"].requests[-1].system_prompt
+    assert "genre: horror" in str(prompt)
+    for session, genre in (("tuesday", "mystery"), ("wednesday", "fantasy")):
+        say(f"My favorite genre is {genre}.")
+        say("I don't like romance.")
+        agent("And what else?")
+        for told in (shop.injected("monday"), shop.asked(session)):
+            assert f"genre: {genre}" in told
+            assert "dislikes: romance" in told
+    assert shop.models["monday"].requests[-1].system_prompt == prompt
+    say("I don't like fantasy.")
+    assert "genre" not in shop.asked("thursday").partition("replace")[2]
+
+
 # Forgetting
 
 
