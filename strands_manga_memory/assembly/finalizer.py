@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from strands.models import Model
 
@@ -114,17 +115,14 @@ class SessionFinalizer:
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
         self._tiers.writer.drain(_SETTLED_SECONDS)  # pending saves of this process
-        lease, pauses = _CLAIM_SECONDS, iter(_PAUSES)
-        while True:
-            try:
+        lease = _CLAIM_SECONDS
+        for pause in _PAUSES:
+            with suppress(ConflictError):  # another save is under way, and ends soon
                 claimed = self._claim(place, lease)
-                if claimed is not None:
-                    lease = 0.0  # the next attempt takes its own claim again
+                lease = _CLAIM_SECONDS if claimed is None else 0.0  # the next attempt takes its own claim again
                 return self._run(place, claimed)
-            except ConflictError:  # another save is under way, and ends soon
-                if (pause := next(pauses, None)) is None:
-                    raise
-                time.sleep(pause)
+            time.sleep(pause)
+        return self._run(place, self._claim(place, lease))
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
         """Claim a conversation in the hot tier, so that no other process finalizes it, and return its record.

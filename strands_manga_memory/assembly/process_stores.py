@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.stores import USER_MEMORY, HotStore, Table, open_hot_store, open_table
-from strands_manga_memory.stores.urls import hot_store_of, table_of, users_table_url, without_password
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import OperationStats
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # some of these modules load the language packs, which takes 
     from strands_manga_memory.state import StateStats
 
 _DRAIN_SECONDS = 5.0
+_SCHEMAS = {"durable": SESSIONS, "memories": USER_MEMORY}
 
 
 def open_stores(
@@ -39,18 +40,14 @@ def open_stores(
         if not isinstance(durable, str):
             raise ValueError("memories must be a URL or a table where durable is a table, got True")
         memories = users_table_url("true", durable)
-    users = None if memories is False else memories
-    stores = {
-        "hot": hot_store_of(open_hot_store(hot) if isinstance(hot, str) else hot),
-        "durable": table_of(open_table(durable) if isinstance(durable, str) else durable),
-        "memories": table_of(open_table(users, USER_MEMORY) if isinstance(users, str) else users, name="memories"),
-    }
-    given = {"hot": hot, "durable": durable, "memories": users}
-    names = {
-        tier: without_password(store) if isinstance(store, str) else type(store).__name__
-        for tier, store in given.items()
-        if store is not None
-    }
+    stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": None if memories is False else memories}
+    names = {}
+    for tier, store in stores.items():
+        if isinstance(store, str):
+            names[tier] = without_password(store)
+            stores[tier] = open_hot_store(store) if tier == "hot" else open_table(store, _SCHEMAS[tier])
+        elif store is not None:
+            names[tier] = type(store).__name__
     return stores, names
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from strands import Agent
@@ -117,14 +118,15 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
 
 def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> Iterator[Source]:
     shown = coordinator.shown_text
+    source = partial(Source, scope=scope, session_id=scope.session_id)
     for entity in coordinator.entities.active():
         if escape_line(entity.spelling, 60) in shown:
             text = f"{entity.type}: {entity.spelling}"
-            yield Source(kind="entity", text=text, scope=scope, session_id=scope.session_id, message_id=entity.message or None)
+            yield source(kind="entity", text=text, message_id=entity.message or None)
     for slot in coordinator.dialogue.slots.values():
         if slot.value is not None and escape_line(slot.value) in shown:
             text = f"{slot.name}: {slot.value}"
-            yield Source(kind="slot", text=text, scope=scope, session_id=scope.session_id, message_id=slot.source or None)
+            yield source(kind="slot", text=text, message_id=slot.source or None)
 
 
 def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:

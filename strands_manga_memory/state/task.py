@@ -235,8 +235,9 @@ class TaskState:
             self._calls.clear()
 
     def _end_running(self, status: StepStatus, error: str | None = None) -> None:
-        for step in self._with_status(StepStatus.IN_PROGRESS):
-            self._put(step.ended(status, self._clock(), error=error))
+        for step in list(self.steps.values()):
+            if step.status is StepStatus.IN_PROGRESS:
+                self._end_step(step.id, status, error=error)
 
     def add_step(
         self,
@@ -281,9 +282,8 @@ class TaskState:
         Raises:
             StateError: The step does not exist, or is not in progress.
         """
-        with self._lock:
-            short = None if result is None else shorten_line(str(result), 200)
-            return self._put(self.step(step_id).ended(StepStatus.COMPLETED, self._clock(), result=short))
+        short = None if result is None else shorten_line(str(result), 200)
+        return self._end_step(step_id, StepStatus.COMPLETED, result=short)
 
     def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
         """Mark a step of the task as failed or timed out.
@@ -291,9 +291,11 @@ class TaskState:
         Raises:
             StateError: The step does not exist, or has ended.
         """
+        return self._end_step(step_id, StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED, error=str(error))
+
+    def _end_step(self, step_id: str, status: StepStatus, **texts: Any) -> TaskStep:
         with self._lock:
-            status = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
-            return self._put(self.step(step_id).ended(status, self._clock(), error=str(error)))
+            return self._put(self.step(step_id).ended(status, self._clock(), **texts))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo the completed tool calls of the task, and other completed steps with an ``undo`` function, the last step first.
@@ -428,9 +430,6 @@ class TaskState:
             self.dropped += 1
         return step
 
-    def _with_status(self, *statuses: StepStatus) -> list[TaskStep]:
-        return [step for step in self.steps.values() if step.status in statuses]
-
     def step(self, id_: str) -> TaskStep:
         """Return the step of the task with the given id.
 
@@ -442,7 +441,7 @@ class TaskState:
     def failed(self) -> list[TaskStep]:
         """Return the tool calls of the task that failed or timed out."""
         with self._lock:
-            return [step for step in self._with_status(*_UNSUCCESSFUL) if step.kind is StepKind.TOOL]
+            return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL and step.kind is StepKind.TOOL]
 
     def remaining_ms(self) -> float:
         """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
