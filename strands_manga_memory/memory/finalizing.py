@@ -35,7 +35,7 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS
 from strands_manga_memory.memory.memory_search import OlderMemories
-from strands_manga_memory.memory.partition import PartitionContent, UserPartition
+from strands_manga_memory.memory.partition import PartitionContent, UserPartition, not_erased_since
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, StoredRemovals, erased_at, forgotten_id, note_id
 from strands_manga_memory.memory.records import (
@@ -158,7 +158,9 @@ class MemoryKeeper:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
         publish = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
         log = PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
-        return _FinalizedUser(partition, log, partition.erased(), log.removals())
+        erased = partition.erased()
+        partition.guard = not_erased_since(owner.partition, erased)
+        return _FinalizedUser(partition, log, erased, log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
         """Return a changed copy of the memory ``known``, or a new memory if ``known`` is None.
@@ -262,10 +264,9 @@ class MemoryKeeper:
             about = _without_questions(metadata, answered) if answered else metadata
             return self._changed(known, id_, content=summary.text, metadata=about, expires_at=expires_at)
 
-        stored = user.partition.update(id_, made, guard=user.erased)
-        if stored is None:
-            return None
-        user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
+        stored = user.partition.update(id_, made)
+        if stored is not None:
+            user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
         return stored
 
     def _close_questions(self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent) -> None:
@@ -299,7 +300,7 @@ class MemoryKeeper:
 
         if answered and (stored := user.store(record.memory_id, closed)) is not None:
             loaded.records[record.memory_id] = stored
-            user.partition.store_questions(stored, self.retention[MemoryType.QUESTION], guard=user.erased)
+            user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
         """Return role and text of the stored messages of a session, given the id of the session's summary."""
@@ -371,7 +372,7 @@ class _FinalizedUser:
         the memory is unreadable, or if the user's memories were erased since this object was created.
         """
         with skip_unreadable():
-            return self.partition.update(id_, change, guard=self.erased)
+            return self.partition.update(id_, change)
         return None
 
     def deleted_at(self, memory_id: str) -> float:

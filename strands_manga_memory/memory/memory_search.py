@@ -191,7 +191,7 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user that were read into the process, with a search index that is built at the first search."""
+    """Memories of a user that were read into the process, with a search index that the first search after a change builds."""
 
     def __init__(
         self,
@@ -207,18 +207,15 @@ class Snapshot:
         self._retention = retention
         self._embed = embed
         self._lock = threading.RLock()
-        self._index: LexicalIndex[str] | None = None
-        self._texts: dict[str, _Text] = {}
-        self._of_record: dict[str, list[str]] = {}
+        self._texts: dict[str, _Text] | None = None
+        self._index = LexicalIndex[str]()
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
         """Add a memory to the snapshot (the user's memories in this process), or replace the memory with the same id."""
         with self._lock:
-            self.remove(record.memory_id)
             self.records[record.memory_id] = record
-            if self._index is not None:
-                self._enter([record])
+            self._texts = None
 
     def add_older(self, loaded: PartitionContent) -> None:
         """Add memories to the snapshot (the user's memories in this process).
@@ -228,20 +225,15 @@ class Snapshot:
         with self._lock:
             new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
             self.content.add(replace(loaded, records=new))
-            if self._index is not None:
-                self._enter(new.values())
+            if self._texts is not None:
+                self._index_texts(new.values(), self._texts)
 
     def remove(self, memory_id: str) -> None:
         """Remove a memory from the snapshot (the user's memories in this process)."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
-            names = self._of_record.pop(memory_id, [])
-            for name in names:
-                self._texts.pop(name, None)
-                self._vectors.pop(name, None)
-            if self._index is not None:
-                self._index.remove(names)
+            self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
         """Add a recall at the time ``now`` to the access counts of memories, for their ranking in this process."""
@@ -269,13 +261,14 @@ class Snapshot:
             if query is None or not query.strip():
                 hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
             else:
-                similar = self._similar(query)
+                texts = self._indexed()
+                similar = self._similar(query, texts)
                 asked = None if self._embed else content_terms(query)
                 hits = [
-                    Hit(record, self._texts[name].own, self._score(record, now, similar.get(name, 0.0)))
-                    for id_, record in candidates.items()
-                    for name in self._of_record.get(id_, ())
-                    if not matching or (name in similar and self._shares(name, asked))
+                    Hit(record, text.own, self._score(record, now, similar.get(name, 0.0)))
+                    for name, text in texts.items()
+                    if (record := candidates.get(text.record.memory_id)) is not None
+                    if not matching or (name in similar and (asked is None or not asked.isdisjoint(text.terms)))
                 ]
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
         return hits
@@ -296,31 +289,28 @@ class Snapshot:
         half_life = self._retention[MemoryType(record.type)].half_life
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
-    def _shares(self, name: str, asked: frozenset[str] | None) -> bool:
-        """Return whether the text with the id ``name`` has a term in ``asked``. True if ``asked`` is None (vector search)."""
-        return asked is None or not asked.isdisjoint(self._texts[name].terms)
+    def _indexed(self) -> dict[str, _Text]:
+        """Return the texts of all memories, keyed by an id of the text. After a change, index them for searches by words."""
+        if self._texts is None:
+            self._texts, self._index = {}, LexicalIndex()
+            self._index_texts(self.records.values(), self._texts)
+        return self._texts
 
-    def _similar(self, query: str) -> dict[str, float]:
-        if self._index is None:
-            self._index = LexicalIndex()
-            self._enter(self.records.values())
+    def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
+        """Add the texts of memories to ``known`` and to the index."""
+        texts = {name: text for record in records for name, text in texts_of(record).items()}
+        known |= texts
+        if self._embed is None:
+            self._index.put((name, text.own, text.near) for name, text in texts.items())
+
+    def _similar(self, query: str, texts: Mapping[str, _Text]) -> dict[str, float]:
         if self._embed is None:
             return self._index.search(query)
-        missing = [name for name in self._texts if name not in self._vectors]
-        vectors = embed_texts(self._embed, [query, *(self._texts[name].own for name in missing)])
+        missing = [own for own in dict.fromkeys(text.own for text in texts.values()) if own not in self._vectors]
+        vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
-        similar = {name: dot(vectors[0], vector) for name, vector in self._vectors.items()}
+        similar = {name: dot(vectors[0], self._vectors[text.own]) for name, text in texts.items()}
         return {name: value for name, value in similar.items() if value > 0}
-
-    def _enter(self, records: Iterable[MemoryRecord]) -> None:
-        assert self._index is not None  # noqa: S101 - for the type checker
-        added: dict[str, _Text] = {}
-        for record in records:
-            texts = texts_of(record)
-            self._of_record[record.memory_id] = list(texts)
-            added |= texts
-        self._texts |= added
-        self._index.put((name, text.own, text.near) for name, text in added.items())
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:

@@ -146,6 +146,9 @@ class UserPartition:
 
     Without a codec, content and metadata are stored in clear text. The messages of a session are always encoded, which
     compresses them.
+
+    Attributes:
+        guard: Check of each ``update`` that the user's data were not erased since a given time, or None.
     """
 
     def __init__(
@@ -160,6 +163,7 @@ class UserPartition:
         self.owner = owner
         self.codec = codec
         self.clock = clock
+        self.guard: Write | None = None
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
@@ -286,17 +290,15 @@ class UserPartition:
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
-    def update(
-        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None], *, guard: Item | str | None = ""
-    ) -> MemoryRecord | None:
+    def update(self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
         """Change a memory by compare-and-set and return the stored memory, or None if there is none afterwards.
+
+        If ``guard`` finds that the user's data were erased, nothing is written and the result is None.
 
         Args:
             memory_id: Id of the memory.
             change: Function from the current memory (None if missing or expired) to the new memory, called again after a
                 conflict. None or the same object means no change. The version is set automatically.
-            guard: Marker of the user's last erasure when the work began, or None if there was none. After a later erasure,
-                nothing is written and the result is None. By default, erasures are not checked.
 
         Raises:
             ConflictError: Other writers keep changing the memory.
@@ -309,21 +311,16 @@ class UserPartition:
             wanted = change(alive)
             if wanted is None or wanted is alive:
                 return (alive,)
-            version = 1 if stored is None else stored.version + 1
-            wanted = replace(wanted, version=version)
-            if self._written(self.item_of(wanted), unchanged(item), guard):
+            wanted = replace(wanted, version=1 if stored is None else stored.version + 1)
+            new, when, guard = self.item_of(wanted), unchanged(item), self.guard
+            if self.table.put(new, when=when) if guard is None else self.table.transact([Write(item=new, when=when), guard]):
                 return (wanted,)
-            if not isinstance(guard, str) and self.erased() != guard:
+            if guard is not None and not_erased_since(self.owner.partition, self.erased()) != guard:
                 logger.debug("the user was erased meanwhile, nothing is written")
                 return (None,)
             return None
 
         return repeat_until_written(attempt, record=place_of(self.owner, memory_id))[0]
-
-    def _written(self, item: Item, when: Condition, guard: Item | str | None) -> bool:
-        if isinstance(guard, str):
-            return self.table.put(item, when=when)
-        return self.table.transact([Write(item=item, when=when), not_erased_since(self.owner.partition, guard)])
 
     def erased(self) -> Item | None:
         """Return the marker of the user's last erasure, or None if there was none."""
@@ -382,16 +379,15 @@ class UserPartition:
         """Return the ordered ids of the records with a session's messages, given the id of the session's summary."""
         return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
-    def store_questions(self, summary: MemoryRecord, rule: Retention, *, guard: Item | str | None = "") -> MemoryRecord | None:
+    def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
         If the summary has none, the stored questions of an earlier version are deleted, and the result is None. ``rule`` is the
-        retention of open questions. ``guard`` is the marker of the user's last erasure. After a later erasure, nothing is
-        stored and the result is None. By default, erasures are not checked.
+        retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
-            return self.update(questions.memory_id, lambda known: questions, guard=guard)
+            return self.update(questions.memory_id, lambda known: questions)
         if summary.version > 1:
             self.delete_many([questions.memory_id])
         return None

@@ -22,7 +22,7 @@ from strands.types.session import SessionMessage, decode_bytes_values
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.memory.memory_search import OlderMemories
-from strands_manga_memory.memory.partition import UserPartition
+from strands_manga_memory.memory.partition import UserPartition, not_erased_since
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
 from strands_manga_memory.memory.statements import PreferenceChange, Statement
 from strands_manga_memory.messages import is_message
@@ -374,6 +374,7 @@ def import_user(
     has_memories = bool(known or stated) and memory.memories is not None
     partition = memory.user(user, tenant=tenant).partition if has_memories else None
     if partition is not None:
+        partition.guard = not_erased_since(partition.owner.partition, None)
         latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
         facts = [each.memory_id for each in latest_first if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)]
         if facts:
@@ -400,7 +401,7 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
         there[:] = [found]
         return found or record
 
-    kept = partition.update(record.memory_id, unless_there, guard=None)
+    kept = partition.update(record.memory_id, unless_there)
     return "left out" if kept is None else "stored" if there == [None] else "exists"
 
 
