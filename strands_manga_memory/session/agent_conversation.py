@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
@@ -97,8 +96,6 @@ class AgentConversation:
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
         keeps_window: Whether the agent's messages are stored as its history. False for an orchestrator, and for a model that
             keeps the messages itself.
-        is_strict: Whether to raise an error if a store cannot be read when the conversation is opened, or if another writer
-            changes the conversation while this process has unsaved changes.
 
     Attributes:
         hold: Access to the conversation in both tiers, with this process's copy of it.
@@ -108,10 +105,8 @@ class AgentConversation:
         possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
     """
 
-    def __init__(
-        self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True, is_strict: bool = False
-    ) -> None:
-        self.place, self.tiers, self.keeps_window, self._is_strict = place, tiers, keeps_window, is_strict
+    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
+        self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
         self._ids = {name: value for name, value in ids.items() if value is not None}
         self._connect()
         renew_in_child(self)
@@ -121,8 +116,7 @@ class AgentConversation:
 
         After a process fork, the child thereby discards changes that the parent process saves.
         """
-        check = partial(_check_merge, is_strict=self._is_strict)
-        self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=check)
+        self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
         self.local = self.hold.local
         self.lock: threading.RLock = self.local.lock
         self.saver = ConversationSaver(self.place, self.tiers, self.hold)
@@ -158,8 +152,6 @@ class AgentConversation:
         hold, local = self.hold, self.local
         error = hold.load(touch=not inspect, read=self._read_tier)
         if error is not None:
-            if self._is_strict:
-                raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
             logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
         if hold.hot is not None:
             head, base = local.head_copy, local.base
@@ -557,9 +549,7 @@ def _state_of(health: TierHealth | None) -> tuple[str, str, int]:
     return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
 
 
-def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool, *, is_strict: bool) -> None:  # noqa: FBT001
-    if is_strict:
-        raise ConflictError("someone else saved the conversation meanwhile; try again")
+def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> None:  # noqa: FBT001
     found_states = {name: entry.value for name, entry in found.states.items()}
     has_work = has_turns or ORCHESTRATOR in states  # other states are merged one by one
     if has_work and (is_interrupted(states) or is_interrupted(found_states)):

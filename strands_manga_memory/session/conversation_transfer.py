@@ -238,7 +238,9 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(hold, base, content))
-        if _put(hold, record.normalize()):
+        first = hold.durable or hold.hot
+        assert first is not None  # noqa: S101 - a conversation has a tier
+        if first.write(record.normalize()):
             break
     with hold.local.lock:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation))
@@ -271,10 +273,3 @@ def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Rec
     found = hold.read_turns(base.incarnation, short)
     turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in found.items()}}
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))
-
-
-def _put(hold: Conversation, record: Record) -> bool:
-    if hold.durable is not None:
-        return hold.durable.write(record)
-    assert hold.hot is not None  # noqa: S101 - a conversation has a tier
-    return hold.hot.write(replace(record, unlogged={}))

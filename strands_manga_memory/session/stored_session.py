@@ -24,6 +24,7 @@ from strands_manga_memory.session.conversation_transfer import (
     Standing,
     TransferredConversation,
     TransferredOrchestrator,
+    begin_with,
     fork,
     rewind,
 )
@@ -309,14 +310,13 @@ class StoredSession:
         self._conversations["A", id_] = conversation
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
-    def transferred(self, agent_id: str | None = None) -> TransferredConversation | None:
-        """Return a copy of an agent's stored conversation, which ``transfer`` of another session manager can store.
+    def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
+        """Return the history and the states of an agent's stored conversation. Both are empty if no conversation is stored.
+
+        The states are keyed as in a Strands snapshot.
 
         Args:
             agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
-
-        Returns:
-            The conversation; None if no conversation is stored.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -324,12 +324,7 @@ class StoredSession:
         """
         conversation = self._new("A", self._agent_id(agent_id))
         window = conversation.open(inspect=True)
-        if window is None:
-            return None
-        with conversation.lock:
-            created, metadata = conversation.local.base.created, conversation.meta
-        log, states = [(entry.message, entry.at) for entry in conversation.history()], conversation.snapshot
-        return TransferredConversation(log=log, window=window, states=states, metadata=metadata, created=created)
+        return ([], {}) if window is None else (window, conversation.snapshot)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
         """Return a copy of the stored state of a Graph or Swarm, which ``transfer`` of another session manager can store.
@@ -368,31 +363,26 @@ class StoredSession:
             raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
-        tiers = self._tiers if self._tiers.durable is None else dataclasses.replace(self._tiers, hot=None)
-        # A conversation that only one tier has must not count as new while that tier is down.
-        for conversation in (self._new(kind, id_, tiers=one, is_strict=True) for one in (self._tiers, tiers)):
-            if conversation.open(inspect=True) is not None:
-                return "exists"
-            if conversation.local.base.incarnation:
-                return "ended"
+        conversation = self._new(kind, id_)
+        local = conversation.local
+        if conversation.open(inspect=True) is not None:
+            return "exists"
+        if local.base.incarnation:
+            return "ended"
         with conversation.lock:
             if isinstance(transferred, TransferredConversation):
-                if transferred.created is not None:
-                    conversation.local.base = dataclasses.replace(conversation.local.base, created=transferred.created)
+                local.base = dataclasses.replace(local.base, created=transferred.created or 0.0)
                 for message, at in transferred.log:
                     conversation.add(message, at=at)
-                conversation.local.end_turn()
+                local.end_turn()
                 window = [message for message, _ in transferred.log] if transferred.window is None else transferred.window
                 conversation.capture(window, transferred.states)
                 conversation.set_meta(transferred.metadata)
             else:
                 conversation.set_entry(ORCHESTRATOR, transferred.state)
-        conversation.saver.is_closing = True
-        try:
-            conversation.saver.request_flush().result()
-        except ConflictError:
-            return "exists"  # another writer has just begun the conversation
-        return "new"
+            content = local.draft()
+        is_new = not content.incarnation or begin_with(conversation.hold, content, replaces=False)
+        return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
         """Return statistics of an agent's conversation, such as the number of turns. The time to live does not restart."""
@@ -454,18 +444,15 @@ class StoredSession:
         in_use = [id_ for kind, id_ in self._conversations if kind == "A"]
         return in_use[0] if len(in_use) == 1 else "default"
 
-    def _new(self, kind: Kind, id_: str, *, tiers: Tiers | None = None, is_strict: bool = False) -> AgentConversation:
+    def _new(self, kind: Kind, id_: str) -> AgentConversation:
         """Return a new object for a conversation, without reading the conversation.
 
         Args:
             kind: Kind of the conversation: ``A`` for an agent, ``M`` for a Graph or Swarm.
             id_: Id of the agent or orchestrator.
-            tiers: Stores to use instead of the session's stores.
-            is_strict: Whether to raise an error if a store cannot be read when the conversation is opened, or if another writer
-                changes the conversation while this process has unsaved changes.
         """
         ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
-        return AgentConversation(place, tiers or self._tiers, ids=ids, keeps_window=kind == "A", is_strict=is_strict)
+        return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _look_at(self, agent_id: str | None, unsaved: AgentConversation | None = None) -> AgentConversation:
         """Read an agent's conversation from the tiers, without restarting its time to live, and return it.

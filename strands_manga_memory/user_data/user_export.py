@@ -142,14 +142,13 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
     is listed by its index in ``records``, and any other message in full.
     """
     records = list(manager.records(agent_id))
-    found = manager.transferred(agent_id)
+    window, states = manager.restorable(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
-    window = [] if found is None else [places.get(dump(message), message) for message in found.window or ()]
     return {
         "metadata": _plain(manager.metadata(agent_id)),
         "records": [_plain(record) for record in records],
-        "window": [_plain(message) for message in window],
-        "states": _plain({} if found is None else found.states),
+        "window": [_plain(places.get(dump(message), message)) for message in window],
+        "states": _plain(states),
     }
 
 

@@ -146,7 +146,7 @@ class Conversation:
             is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
         """
         durable = self._durable()
-        with self._durable().io:
+        with durable.io:
             found = durable.read()
             try:
                 if is_alone and found is not None and found.incarnation:
@@ -207,7 +207,7 @@ class Conversation:
             self.save()
             return
         self._revalidate()
-        with self._durable().io:
+        with self.durable.io:
             before = self.local.base.incarnation
             for _ in attempts("durable"):
                 if self._flush_once(writes_hot=writes_hot):
@@ -226,7 +226,7 @@ class Conversation:
         """
         self._revalidate()
         hot = self._hot()
-        with self._hot().io:
+        with hot.io:
             for attempt in attempts("hot"):
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
@@ -296,7 +296,7 @@ class Conversation:
     def _save_head(self) -> None:
         """Store the changes of the conversation in the durable tier's record, with a conditional write."""
         durable = self._durable()
-        with self._durable().io:
+        with durable.io:
             draft, known = self.local.draft(), durable.record
             writes_log = known is not None and (
                 len(missing_turns(draft, known)) >= self._flush_every or draft.redactions != known.redactions

@@ -20,7 +20,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
@@ -68,22 +68,6 @@ MOST_PARTS = 10_000
 _MOST_READS = 10  # of a value that other writers keep replacing
 
 
-@dataclass(frozen=True)
-class _Head:
-    """Head of a conversation (the table item with its state), as the table last returned it.
-
-    Args:
-        item: The item; None if there is no head.
-        record: The state in the item, or an empty one if the session or user was deleted. None if there is no head, the head is
-            damaged, or it is an expired tombstone.
-        is_obsolete: Whether the item may have content that ``record`` lacks: it is damaged, or the conversation was deleted.
-    """
-
-    item: Item | None
-    record: Record | None
-    is_obsolete: bool = False
-
-
 class DurableTier:
     """One conversation in a table of the durable tier.
 
@@ -98,9 +82,17 @@ class DurableTier:
     Attributes:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
+        is_known: Whether the head (table item with the state), or its absence, is known from an earlier read or write.
+        record: State in the head as last read or written; empty if the session or user was deleted. None if the head is
+            missing, damaged, not known, or an expired tombstone.
+        head_item: Table item of the head as last read or written; an empty dict if it is missing or not known.
     """
 
     name = "durable"
+    is_known: bool
+    record: Record | None
+    head_item: Item
+    _is_obsolete: bool  # the item may have content that ``record`` lacks: it is damaged, or the conversation was deleted
 
     def __init__(self, place: Place, tiers: Tiers, ids: Mapping[str, str]) -> None:
         assert tiers.durable is not None  # noqa: S101 - for the type checker
@@ -109,27 +101,12 @@ class DurableTier:
         self._key: Key = (place.session, f"{place.member}#HEAD")
         directory = directory_key(place.session, ids)
         self._watched = [tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])]
-        self._head: _Head | None = None
         self.io = new_lock()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the table item with the conversation's state, or its absence, is known from an earlier read or write."""
-        return self._head is not None
-
-    @property
-    def record(self) -> Record | None:
-        """State of the conversation in the table, as last read or written; None if it is missing, damaged or not known."""
-        return None if self._head is None else self._head.record
-
-    @property
-    def head_item(self) -> Item:
-        """Table item with the conversation's state, as last read or written; an empty dict if it is missing or not known."""
-        return (self._head and self._head.item) or {}
+        self.forget()
 
     def forget(self) -> None:
         """Discard the known state of the conversation, so that the next use must read the table again."""
-        self._head = None
+        self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
 
     # The head
 
@@ -143,7 +120,7 @@ class DurableTier:
             StoreUnavailableError: The table does not answer.
             CorruptRecordError: The stored state cannot be read.
         """
-        self._head = None
+        self.forget()
         found = self._table.batch_get([self._key, *self._watched])
         item = found.pop(self._key, None)
         record = None
@@ -156,7 +133,7 @@ class DurableTier:
         is_deleted = ended > (0 if record is None else record.incarnation)
         if is_deleted:
             record = Record(incarnation=ended, carries_from=ended)
-        self._head = _Head(item, record, is_obsolete=is_deleted)
+        self.is_known, self.record, self.head_item, self._is_obsolete = True, record, item or {}, is_deleted
         return record
 
     def read_to_delete(self) -> Record | None:
@@ -173,8 +150,8 @@ class DurableTier:
         except CorruptRecordError:
             item = self._table.get(*self._key)
             # The parts of a damaged head are found by their keys, because its attributes may be damaged, too.
-            whole = None if item is None else {name: value for name, value in item.items() if name not in ("parts", "tag")}
-            self._head = _Head(whole, None, is_obsolete=True)
+            self.head_item = {name: value for name, value in (item or {}).items() if name not in ("parts", "tag")}
+            self.is_known = self._is_obsolete = True
             return None
 
     def write(self, record: Record) -> bool:
@@ -190,17 +167,17 @@ class DurableTier:
         Raises:
             StoreUnavailableError: The table does not answer. The head may have been stored.
         """
-        if self._head is None:
+        if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
-        before, known = self._head, self._head.record
+        before, known, is_obsolete = self.head_item, self.record, self._is_obsolete
         is_first = not record.is_empty and (known is None or known.is_empty)
         if is_first:
             listed = directory_entry(self._session, record.ids)
             items = ExpiryIndex.items(self._place, record.ids, due=self._tiers.clock() + FIRST_LOOK)
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
         redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
-        self._head = None
-        item = self._put_head_item(record, before.item, redacts=redacts or before.is_obsolete)
+        self.forget()
+        item = self._put_head_item(record, before, redacts=redacts or is_obsolete)
         if item is None:
             return False
         if is_first:
@@ -210,10 +187,10 @@ class DurableTier:
             if ended > record.incarnation:
                 self._put_head_item(Record(incarnation=ended, carries_from=ended), item, redacts=True)
                 return False
-        self._head = _Head(item, record)
+        self.is_known, self.record, self.head_item = True, record, item
         return True
 
-    def _put_head_item(self, record: Record, before: Item | None, *, redacts: bool) -> Item | None:
+    def _put_head_item(self, record: Record, before: Item, *, redacts: bool) -> Item | None:
         is_tombstone, ttl = record.is_empty, self._tiers.ttl
         kept_seconds = ttl.tombstone_seconds if is_tombstone else ttl.session + ttl.grace
         expires_at = math.ceil(self._tiers.clock() + kept_seconds)
@@ -221,15 +198,16 @@ class DurableTier:
         attributes["state"] = DELETED if is_tombstone else ACTIVE
         if not is_tombstone and "member" in record.ids:
             attributes["member"] = record.ids["member"]
-        if self._tiers.hot is not None or (before is not None and before.get(HOT)):
+        if self._tiers.hot is not None or before.get(HOT):
             attributes[HOT] = True
         data = seal_object(record_object(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
-        when = ABSENT if before is None else Condition(equals={"v": before.get("v")})
+        when = Condition(equals={"v": before.get("v")}) if before else ABSENT
         return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 
     def remove_head(self) -> bool:
         """Delete the table item with the conversation's state, not the log. Return False if another writer changed the item."""
-        item, self._head = self.head_item, None
+        item = self.head_item
+        self.forget()
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:

@@ -22,12 +22,12 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
 from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
+    JsonObject,
     dumped_part,
     entry_object,
     entry_of,
@@ -306,7 +306,7 @@ class HotTier:
         numbers = _numbered([*sorted(record.turns), *record.states, *bodies, *unread], before.numbers)
         after = _Stored(record=record, numbers=numbers, unread=unread)
         archive = after.archive
-        values: dict[str, Mapping[str, Any]] = {}
+        values: dict[str, JsonObject] = {}
         for key, turn in record.turns.items():
             if old.turns.get(key) != turn:
                 values[f"m{numbers[key]}"] = {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)}
@@ -403,13 +403,13 @@ class HotTier:
             raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
         return TurnKey.parse(front[1].decode()), int(front[2])
 
-    def _seal(self, name: str, value: Mapping[str, Any]) -> bytes:
+    def _seal(self, name: str, value: JsonObject) -> bytes:
         data = seal_object(value, self._place(name), self._codec)
         if "length" not in value or is_text(data):
             return data
         return f"{value['turn']}/{value['length']} ".encode() + data
 
-    def _opened(self, name: str, data: bytes) -> dict[str, Any]:
+    def _opened(self, name: str, data: bytes) -> JsonObject:
         return open_object(data, self._place(name), self._codec)
 
     def _place(self, name: str) -> str:

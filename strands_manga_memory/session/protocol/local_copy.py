@@ -19,6 +19,7 @@ from strands_manga_memory.session.protocol.record import (
     Turn,
     TurnKey,
     Version,
+    Window,
     grown_slots,
     insert_slots,
     join,
@@ -79,8 +80,8 @@ class LocalCopy:
         self._clock, self.hash_is_log, self._ids, self._check_merge = clock, hash_is_log, dict(ids or {}), check_merge
         self.lock = new_lock()
         self.base = Record()
-        self.view: tuple[Slot, ...] = ()
-        self.window: tuple[Slot, ...] = ()
+        self.view: Window = ()
+        self.window: Window = ()
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.is_loaded = self.has_met_others = False
         self.dropped = self.resets = self._lamport_time = 0
@@ -214,7 +215,7 @@ class LocalCopy:
         with self.lock:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
-    def adopt_window(self) -> tuple[Slot, ...]:
+    def adopt_window(self) -> Window:
         """Apply other writers' changes to the agent's history. Return the new history, as references to messages."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
@@ -559,7 +560,7 @@ class LocalCopy:
         self._notes, self.evicted = None, {}
         self.is_overruled = self.has_news = True
 
-    def _rebase(self, ancestor: tuple[Slot, ...], incarnation: int) -> None:
+    def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update ``window``, the history that the next save stores, after a record was merged into ``base``.
 
         If other writers only added messages to the earlier stored history ``ancestor``, the agent's edits are kept. Otherwise

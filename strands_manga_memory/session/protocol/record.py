@@ -81,6 +81,13 @@ class Slot(NamedTuple):
     body: Any = None
 
 
+Window = tuple[Slot, ...]
+"""Type of an agent's history: references to its messages, in order."""
+
+Lengths = Mapping[TurnKey, int]
+"""Type of numbers of messages, keyed by turn."""
+
+
 class Entry(NamedTuple):
     """Value of one named state of a conversation, with the version of the record that set the value."""
 
@@ -187,14 +194,14 @@ class Record:
     incarnation: int = 0
     carries_from: int = 0
     last_rewind: int = 0
-    window: tuple[Slot, ...] = ()
+    window: Window = ()
     notes: Any = None
-    seen: Mapping[TurnKey, int] = field(default_factory=dict)
-    removed: Mapping[TurnKey, int] = field(default_factory=dict)
+    seen: Lengths = field(default_factory=dict)
+    removed: Lengths = field(default_factory=dict)
     states: Mapping[str, Entry] = field(default_factory=dict)
     redactions: Mapping[TurnKey, Mapping[int, Replacement]] = field(default_factory=dict)
     turns: Mapping[TurnKey, Turn] = field(default_factory=dict)
-    unlogged: Mapping[TurnKey, int] = field(default_factory=dict)
+    unlogged: Lengths = field(default_factory=dict)
     last_used: float = 0.0
     created: float = 0.0
     turn_count: int = 0
@@ -280,7 +287,7 @@ class Record:
         """Return whether another record has the same content and is of the same incarnation (run of the conversation)."""
         return bool(_content(self) == _content(other))
 
-    def without_redacted_bodies(self, window: Sequence[Slot]) -> tuple[Slot, ...]:
+    def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
         """Return an agent's history in which redacted messages replace earlier edited versions of the same messages."""
         if not self.redactions:
             return tuple(window)
@@ -311,7 +318,7 @@ class Record:
 _content = attrgetter("incarnation", "carries_from", "window", "notes", "seen", "states", "redactions")
 
 
-def join(one: Record, other: Record, logged: Mapping[TurnKey, int] | None = None) -> Record:
+def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     """Merge two records (states of a conversation as one process or tier knows it).
 
     The record with the higher incarnation and version is the newer one. The result is the newer record, with added messages:
@@ -385,7 +392,7 @@ def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
     return (one, other) if (one.incarnation, one.version) >= (other.incarnation, other.version) else (other, one)
 
 
-def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, ...]:
+def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
     """Add messages to an agent's history, and return the result. A message that the history already has is not added.
 
     History and messages are given as references. A message is added after the last message of its turn or, without such a
@@ -404,7 +411,7 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> tuple[Slot, .
     return tuple(result)
 
 
-def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> tuple[Slot, ...]:
+def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
     """Add references to messages to an agent's history, in the order of another history. Return the result.
 
     Args:
@@ -468,7 +475,7 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
     return {key: length for key, length in logged.items() if length < len(record.turns[key].messages)}
 
 
-def head_record(record: Record, unlogged: Mapping[TurnKey, int], before: Record | None) -> Record:
+def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Record:
     """Return a conversation's state in the form that the durable tier stores.
 
     The stored form has only the messages of the turns in ``unlogged``. Its field ``seen`` has the number of messages of each
@@ -525,7 +532,7 @@ def _carried_over(older: Record, newer: Record) -> Record:
     )
 
 
-def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKey, int]) -> bool:
+def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
     """Return whether a turn is too old for the list ``newer.seen``, but is in the log.
 
     The author of ``newer`` must have known such a turn. A turn is in the log if ``logged`` has the turn, or if ``older`` does
@@ -534,7 +541,7 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Mapping[TurnKe
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
-def _unseen_slots(newer: Record, older: Record, logged: Mapping[TurnKey, int]) -> list[Slot]:
+def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
     """Return references to the messages of the record ``older`` that the author of the record ``newer`` had not seen.
 
     If the newer history lacks the whole turn of such a message, all messages of the turn in the older history are returned.

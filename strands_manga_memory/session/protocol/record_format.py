@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import Entry, Lengths, Record, Replacement, Slot, Turn, TurnKey, Version
 from strands_manga_memory.stores.codec import (
     VERSION,
     Codec,
@@ -26,6 +26,9 @@ from strands_manga_memory.stores.codec import (
     load,
     trusted,
 )
+
+JsonObject = dict[str, Any]
+"""Type of a JSON object."""
 
 PLAIN_BYTES = 2048
 """Size in bytes from which a JSON object is compressed. Smaller objects are stored as plain text."""
@@ -39,7 +42,7 @@ _ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
 _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
-def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
+def seal_object(value: JsonObject, place: str, codec: Codec) -> bytes:
     """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed or encrypted.
 
     Args:
@@ -54,7 +57,7 @@ def seal_object(value: Mapping[str, Any], place: str, codec: Codec) -> bytes:
     return b"".join((_HEAD, _checksum(rest, place), b'",' if len(rest) > 1 else b'"', rest))
 
 
-def open_object(data: object, place: str, codec: Codec) -> dict[str, Any]:
+def open_object(data: object, place: str, codec: Codec) -> JsonObject:
     """Decode a stored JSON object: check, decrypt and decompress its bytes.
 
     Raises:
@@ -88,7 +91,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def json_of(value: Mapping[str, Any]) -> bytes:
+def json_of(value: JsonObject) -> bytes:
     """Return a JSON object as text. Values of the type ``JsonPart`` are inserted unchanged."""
     try:
         return orjson.dumps(value, default=_fragment)
@@ -139,9 +142,9 @@ def dumped_part(value: Any) -> bytes:
     return dump(value)
 
 
-def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
+def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
     """Return a turn as a JSON object."""
-    value: dict[str, Any] = {
+    value: JsonObject = {
         "turn": str(key),
         "messages": [json_part(message) for message in turn.messages],
         "times": [round(at, 3) for at in turn.times],
@@ -153,7 +156,7 @@ def turn_object(key: TurnKey, turn: Turn) -> dict[str, Any]:
     return value | ({"about": dict(turn.about)} if turn.about else {})
 
 
-def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
+def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
     """Parse a turn and its key from a JSON object."""
     messages, times = tuple(map(dumped_part, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
@@ -163,12 +166,12 @@ def turn_of(value: Mapping[str, Any]) -> tuple[TurnKey, Turn]:
     return TurnKey.parse(value["turn"]), Turn(messages, times, redacted, bool(value.get("open")), about)
 
 
-def entry_object(name: str, entry: Entry) -> dict[str, Any]:
+def entry_object(name: str, entry: Entry) -> JsonObject:
     """Return a named state value, with its version, as a JSON object."""
     return {"name": name, "version": list(entry.version), "value": json_part(dump(entry.value))}
 
 
-def entry_of(value: Mapping[str, Any]) -> tuple[str, Entry]:
+def entry_of(value: JsonObject) -> tuple[str, Entry]:
     """Parse a named state value, with its version, from a JSON object. Return the name and the value."""
     found = value["value"]
     if isinstance(found, dict) and found.keys() == {"packed"}:
@@ -196,12 +199,10 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 }
 """Type of each number of a record, keyed by field name."""
 
-_NO_LENGTHS: Mapping[TurnKey, int] = {}
+_NO_LENGTHS: Lengths = {}
 
 
-def record_object(
-    record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Mapping[TurnKey, int] = _NO_LENGTHS
-) -> dict[str, Any]:
+def record_object(record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Lengths = _NO_LENGTHS) -> JsonObject:
     """Convert a conversation's record (its state) to a JSON object.
 
     The field ``seen`` leaves out turns that are stored together with the record, if their number of messages is the same.
@@ -232,12 +233,12 @@ def record_object(
 
 
 def record_of(
-    value: Mapping[str, Any],
+    value: JsonObject,
     *,
     turns: Mapping[TurnKey, Turn] | None = None,
     states: Mapping[str, Entry] | None = None,
     bodies: Mapping[int, bytes] | None = None,
-    unreadable: Mapping[TurnKey, int] = _NO_LENGTHS,
+    unreadable: Lengths = _NO_LENGTHS,
 ) -> Record:
     """Parse a conversation's record (its state) from a JSON object. This is the inverse of ``record_object``.
 
@@ -251,7 +252,7 @@ def record_of(
     turns = dict(map(turn_of, value.get("turns", ()))) if turns is None else turns
     held = {**unreadable, **{key: len(turn.messages) for key, turn in turns.items()}}
     lengths = {**held, **lengths_of(value.get("seen", ""))}
-    numbers: dict[str, Any] = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
+    numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
         version=version_of(value["version"]),
         window=window_of(value.get("window", ()), lengths, bodies),
@@ -270,7 +271,7 @@ def record_of(
 # Lists of turns
 
 
-def lengths_text(lengths: Mapping[TurnKey, int]) -> str:
+def lengths_text(lengths: Lengths) -> str:
     """Return the number of messages of each turn as compact text, ordered by turn key.
 
     The text ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has two turn keys. The second turn has 4 messages. The first turn has the usual
@@ -294,7 +295,7 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 # Windows
 
 
-def window_list(window: Sequence[Slot], lengths: Mapping[TurnKey, int], bodies: Mapping[Any, int] | None = None) -> list[Any]:
+def window_list(window: Sequence[Slot], lengths: Lengths, bodies: Mapping[Any, int] | None = None) -> list[Any]:
     """Convert an agent's history to a JSON list.
 
     The list has four kinds of entries:
@@ -340,9 +341,7 @@ def _add_whole(entries: list[Any], number: int) -> None:
     entries.append(str(number))
 
 
-def window_of(
-    entries: Sequence[Any], lengths: Mapping[TurnKey, int], bodies: Mapping[int, bytes] | None = None
-) -> tuple[Slot, ...]:
+def window_of(entries: Sequence[Any], lengths: Lengths, bodies: Mapping[int, bytes] | None = None) -> tuple[Slot, ...]:
     """Parse an agent's history from a JSON list. This is the inverse of ``window_list``.
 
     Args:
@@ -380,7 +379,7 @@ def _numbers(first: int, last: int) -> range:
     return range(first, last + 1)
 
 
-def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> dict[str, Any]:
+def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
     """Return the replacements of redacted messages as a JSON object."""
     return {
         str(key): {str(at): [revision, json_part(message)] for at, (revision, message) in sorted(found.items())}
@@ -388,7 +387,7 @@ def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) ->
     }
 
 
-def redactions_of(value: Mapping[str, Any]) -> dict[TurnKey, dict[int, Replacement]]:
+def redactions_of(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
     """Parse the replacements of redacted messages from a JSON object."""
     return {
         TurnKey.parse(key): {
