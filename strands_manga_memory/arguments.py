@@ -42,16 +42,35 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
     @functools.wraps(call)
     def run(*args: P.args, **kwargs: P.kwargs) -> _T:
+        if not takes_others:
+            _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
-            if name not in parameters:
-                if not takes_others:
-                    raise TypeError(unknown_setting(name, parameters))
-            elif name != "self" and not _fits(value, kind_of(name)):
+            if name in parameters and name != "self" and not _fits(value, kind_of(name)):
                 allowed = " or ".join(_WORDS.get(part, part) for part in parameters[name].annotation.split(" | "))
                 raise ValueError(f"{name} must be {allowed}, got {value!r:.80}")
         return call(*args, **kwargs)
 
     return run
+
+
+def with_known_fields(kind: type[_T]) -> type[_T]:
+    """Decorate a dataclass that checks its values, so that its constructor suggests the closest name of an unknown argument."""
+    create = vars(kind)["__init__"]
+    parameters = inspect.signature(create).parameters
+
+    @functools.wraps(create)
+    def run(*args: Any, **kwargs: Any) -> None:
+        _refuse_unknown(kwargs, parameters)
+        create(*args, **kwargs)
+
+    setattr(kind, "__init__", run)  # noqa: B010 - mypy refuses the assignment
+    return kind
+
+
+def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise TypeError(unknown_setting(name, known))
 
 
 def _fits(value: Any, kind: Any) -> bool:

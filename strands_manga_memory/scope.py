@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from strands_manga_memory.arguments import with_known_fields
+
 MAX_ID_CHARACTERS = 1024
 """Longest id that is accepted, in characters."""
 
@@ -102,6 +104,7 @@ def tenant_of(place: str) -> str:
 _SHARED = ("environment", "profile")
 
 
+@with_known_fields
 @dataclass(frozen=True)
 class ConversationScope:
     """Ids of one user's conversation with one agent.

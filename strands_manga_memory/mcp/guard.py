@@ -18,7 +18,7 @@ from referencing import Registry
 from strands.tools.mcp import MCPAgentTool
 from strands.types.tools import AgentTool, ToolSpec
 
-from strands_manga_memory.arguments import function, positive
+from strands_manga_memory.arguments import function, positive, with_known_fields
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
@@ -31,6 +31,7 @@ from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 logger = logging.getLogger(__name__)
 
 
+@with_known_fields
 @dataclass(frozen=True)
 class BreakerPolicy:
     """Settings of a circuit breaker: thresholds, waiting times, and the longest duration of a call.

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from strands_manga_memory.arguments import not_negative, seconds
+from strands_manga_memory.arguments import not_negative, seconds, with_known_fields
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.stores.table import Table
@@ -38,6 +38,7 @@ _GROWING = 20
 """Number of turns after the first one until the mode ``activity`` has doubled the time to live, in equal steps."""
 
 
+@with_known_fields
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
     """Policy for the time to live of a conversation in the hot tier, and for the end of an unused session.

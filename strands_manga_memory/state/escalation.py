@@ -139,7 +139,7 @@ def export_for_human(
         topics=summary.topics,
         sentiment=summary.sentiment,
         open_questions=summary.open_questions,
-        turns=tuple(spoken[len(spoken) - turns :] if turns < len(spoken) else spoken),
+        turns=tuple(spoken[-turns:] if turns else ()),
         **_state_of(agent),
     )
 

@@ -329,6 +329,7 @@ class EnvironmentChanges:
     def __init__(self, hot: HotStore, scope: ConversationScope, *, codec: Codec | None = None) -> None:
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
+        self._places = {name: f"{self._name}/{name}" for name in Environment.model_fields}
         self._state = SessionState.name_of(scope)
         self._codec = codec or Codec()
         self._health = TierHealth()
@@ -352,7 +353,7 @@ class EnvironmentChanges:
             fields = {"cart_total": None, **fields}
         dumped = Environment.model_validate(fields).model_dump(mode="json")
         for name in fields:  # values first, so that an agent with the new version reads the new values
-            place = f"{self._name}/{name}"
+            place = self._places[name]
             self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=SHARED_TTL)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
@@ -365,7 +366,7 @@ class EnvironmentChanges:
         Raises:
             StoreUnavailableError: The hot store is unavailable.
         """
-        places = [self._name, *(f"{self._name}/{name}" for name in Environment.model_fields), self._state]
+        places = [self._name, *self._places.values(), self._state]
         there = [place for place in places if self._hot.get_value(place)]
         for place in there:
             self._hot.put_value(place, b"", ttl=0.001)
@@ -386,8 +387,7 @@ class EnvironmentChanges:
             CorruptRecordError: A value is damaged.
         """
         found = {}
-        for name in Environment.model_fields:
-            place = f"{self._name}/{name}"
+        for name, place in self._places.items():
             value = self._hot.get_value(place)
             if value:
                 found[name] = self._codec.decode(value, place)

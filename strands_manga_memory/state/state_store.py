@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from strands import Agent
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import whole, with_known_fields
 from strands_manga_memory.exceptions import CorruptRecordError, StateError
 from strands_manga_memory.language.entities import EntityTypes
 from strands_manga_memory.stores.codec import MALFORMED
@@ -27,6 +27,7 @@ _Item = TypeVar("_Item")
 _Layer = TypeVar("_Layer", bound="Layer")
 
 
+@with_known_fields
 @dataclass(frozen=True)
 class StateLimits:
     """Limits of an agent's goals and steps.
