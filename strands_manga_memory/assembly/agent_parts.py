@@ -78,7 +78,7 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
         return ConversationScope(**given)
     if given:
         raise ValueError(f"scope has every id already: leave out {', '.join(given)}, or scope")
-    return of_kind("scope", scope, ConversationScope)
+    return scope
 
 
 def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()) -> None:

@@ -14,7 +14,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import checked, function, of_kind, with_method
+from strands_manga_memory.arguments import checked, function, with_method
 from strands_manga_memory.assembly import agent_parts
 from strands_manga_memory.assembly.agent_parts import (
     STORE_OPTIONS,
@@ -286,9 +286,6 @@ class MangaMemory:
         check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier())
 
-    def _stored(self, scope: ConversationScope) -> TieredSessionManager:
-        return self.session(of_kind("scope", scope, ConversationScope))
-
     async def prefetch(self, scope: ConversationScope) -> None:
         """Read a conversation off the event loop. The next agent of this conversation is then built without I/O."""
         tier = await asyncio.to_thread(agent_parts.UserTier.load, self._environment, scope)
@@ -424,18 +421,21 @@ class MangaMemory:
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
 
+    @checked
     def history(self, scope: ConversationScope, *, limit: int = 50, after: str | None = None) -> HistoryPage:
         """Return a page of a conversation's log, by default its last messages. See ``TieredSessionManager.history_page``."""
-        return self._stored(scope).history_page(scope.agent_id, limit=limit, after=after)
+        return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
+    @checked
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
         """Copy the first turns of a conversation to a new session. Return the new scope. See ``TieredSessionManager.fork``."""
-        self._stored(scope).fork(at_turn, session_id=session_id)
+        self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
+    @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
         """Reset a conversation to the end of an earlier turn. See ``TieredSessionManager.rewind``."""
-        self._stored(scope).rewind(at_turn)
+        self.session(scope).rewind(at_turn)
 
     def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:
         """Return an object that turns ended sessions into memories. Without ``model``, summaries are made by rules.
@@ -504,6 +504,7 @@ class MangaMemory:
         stores = {**self._tiers, "memories": self._user_table}
         return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **stores)
 
+    @checked
     def explain(self, agent: Agent) -> list[Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 

@@ -68,7 +68,6 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
     """
     from strands_manga_memory import conversation, state
 
-    of_kind("agent", agent, Agent, "a strands.Agent")
     user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
     coordinator = state.coordinator_of(agent)
     scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)

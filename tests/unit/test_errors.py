@@ -82,7 +82,7 @@ def test_a_value_of_a_million_letters_makes_a_short_error(memory: MangaMemory, a
 
 
 WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
-    "agent to explain": (lambda memory: memory.explain("agent"), "agent must be a strands.Agent, got 'agent'"),  # type: ignore[arg-type]
+    "agent to explain": (lambda memory: memory.explain("agent"), "agent must be Agent, got 'agent'"),  # type: ignore[arg-type]
     "memory to forget": (lambda memory: memory.user("u1").forget(5), "memory_id must be the id of a memory, got 5"),  # type: ignore[arg-type]
     "query": (lambda memory: memory.user("u1").recall(query=5), "query must be a text or None, got 5"),  # type: ignore[arg-type]
     "option of the task state": (
