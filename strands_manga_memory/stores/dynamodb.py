@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +72,6 @@ class DynamoDBTable:
         deadline: Seconds from the start of a request during which failed attempts are retried. Default 1. A batch sends one
             request per 100 reads or 25 writes. The deadline of such a request restarts after partial success.
         create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
-        clock: Function that returns seconds, for the deadlines. Default ``time.monotonic``.
-        sleep: Function that waits for the given seconds. Default ``time.sleep``.
-        rand: Function that returns a random number from 0 to 1. The default does not use the global generator of ``random``.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -94,18 +91,12 @@ class DynamoDBTable:
         name: str | None = None,
         deadline: float = 1.0,
         create_deadline: float = 120.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
-        rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
         self.schema = schema
         self.name = name or schema.name
         self.client = with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
         self._deadline = not_negative("deadline", deadline)
         self._create_deadline = not_negative("create_deadline", create_deadline)
-        self._clock = clock
-        self._sleep = sleep
-        self._rand = rand
         renew_in_child(self)
 
     def __repr__(self) -> str:
@@ -124,15 +115,15 @@ class DynamoDBTable:
         if not status:
             self._call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self.name))
             status = self._status()
-        end = self._clock() + self._create_deadline
+        end = time.monotonic() + self._create_deadline
         for tries in count():
             if status in ("ACTIVE", "UPDATING"):
                 break
-            if self._clock() >= end:
+            if time.monotonic() >= end:
                 raise StoreUnavailableError(
                     f"table=<{self.name}> | still {status or 'not visible'} after {self._create_deadline} s"
                 )
-            self._sleep(min(2.0, 0.1 * 2**tries))
+            time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
         self._switch_ttl_on()
 
@@ -328,7 +319,7 @@ class DynamoDBTable:
                 pause = next(pauses, None)
                 if pause is None:
                     raise StoreUnavailableError(f"table=<{self.name}> | {len(entries)} records of a batch are throttled")
-                self._sleep(pause)
+                time.sleep(pause)
 
     def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
         """Send a request to DynamoDB, with retries after temporary errors, and return the response.
@@ -373,12 +364,12 @@ class DynamoDBTable:
             pause = next(pauses, None) if may_pass else None
             if pause is None:
                 raise problem
-            self._sleep(pause)
+            time.sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
-        end = self._clock() + self._deadline
+        end = time.monotonic() + self._deadline
         for tries in count():
-            pause = min(0.5, 0.025 * 2**tries) * (0.5 + self._rand() / 2)
-            if self._clock() + pause >= end:
+            pause = min(0.5, 0.025 * 2**tries) * (0.5 + _RANDOM.random() / 2)
+            if time.monotonic() + pause >= end:
                 return
             yield pause

@@ -16,20 +16,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthenticationWrongNumberOfArgsError,
-    AuthorizationError,
-    BusyLoadingError,
-    ClusterCrossSlotError,
-    ClusterDownError,
     ClusterError,
     ConnectionError,  # noqa: A004
-    ExternalAuthProviderError,
-    MasterDownError,
-    NoPermissionError,
     NoScriptError,
-    OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
@@ -108,9 +97,6 @@ class RedisHotStore:
         deadline: Seconds from the start of an operation during which failed attempts are retried. Default 0.05.
         grace: Seconds that a conversation stays readable after its logical expiry, so that a sweeper can finalize it. Default
             3,600.
-        clock: Function that returns seconds, for the deadline. Default ``time.monotonic``.
-        sleep: Function that waits for the given seconds. Default ``time.sleep``.
-        rand: Function that returns a random number from 0 to 1. The default does not use the global generator of ``random``.
 
     Raises:
         ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or ``deadline`` or
@@ -127,9 +113,6 @@ class RedisHotStore:
         prefix: str = "smm",
         deadline: float = 0.05,
         grace: float = 3600.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
-        rand: Callable[[], float] = _RANDOM.random,
     ) -> None:
         if client.get_connection_kwargs().get("decode_responses"):
             raise ValueError("client must return bytes, got decode_responses=True; pass decode_responses=False")
@@ -139,9 +122,6 @@ class RedisHotStore:
         self._prefix = prefix
         self._deadline = not_negative("deadline", deadline)
         self._grace = _milliseconds(not_negative("grace", grace))
-        self._clock = clock
-        self._sleep = sleep
-        self._rand = rand
 
     def __repr__(self) -> str:
         return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"
@@ -183,7 +163,7 @@ class RedisHotStore:
         The names are read from the 1,024 expiry indexes of the store, 64 indexes per request, beginning with a random one. A
         conversation may become active again after its name was read. ``claim`` then refuses it.
         """
-        start = int(self._rand() * BUCKETS) % BUCKETS
+        start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
         for first in range(start, start + BUCKETS, _BUCKETS_A_TRIP):
             if limit <= 0:
@@ -311,20 +291,20 @@ class RedisHotStore:
 
         If ``again`` is true, calls that fail with a temporary error are retried until the deadline.
         """
-        end = self._clock() + self._deadline
+        end = time.monotonic() + self._deadline
         pause = 0.002
         while True:
             try:
                 return call()
             except Exception as error:
                 problem, may_pass = translated(error, key)
-                wait = pause * (0.5 + self._rand())
-                if not again or not may_pass or self._clock() + wait >= end:
+                wait = pause * (0.5 + _RANDOM.random())
+                if not again or not may_pass or time.monotonic() + wait >= end:
                     raise problem from error
                 if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
                     # The server became a replica; new connections may lead to the new primary.
                     self._client.connection_pool.disconnect(inuse_connections=False)
-            self._sleep(wait)
+            time.sleep(wait)
             pause *= 2
 
     def _key(self, conversation: str, kind: str) -> str:
@@ -386,11 +366,10 @@ def redis_client(
 class _RedisRefusal(NamedTuple):
     """Known cause of an error from Redis, with its remedy.
 
-    An error has this cause if its type is in ``kinds``, or if its text matches the regular expression ``words``.
+    An error has this cause if the regular expression ``words`` matches the name of its class or a word of its text.
     """
 
     reason: str
-    kinds: tuple[type[Exception], ...]
     words: str
     remedy: str
     passes: bool = False
@@ -401,37 +380,33 @@ class _RedisRefusal(NamedTuple):
 _REFUSALS = (
     _RedisRefusal(
         "authentication",
-        (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError, ExternalAuthProviderError),
-        r"WRONGPASS|NOAUTH|invalid username-password pair",
+        r"Authentication\w*Error|AuthorizationError|ExternalAuthProviderError|WRONGPASS|NOAUTH|invalid username-password pair",
         "user or password are wrong or outdated: configure the current ones",
     ),
     _RedisRefusal(
         "permission",
-        (NoPermissionError,),
-        r"NOPERM|ACL failure",
+        "NoPermissionError|NOPERM|ACL failure",
         "grant the user the permissions of `strands-manga-memory permissions --print acl`",
     ),
-    _RedisRefusal("read-only", (ReadOnlyError,), r"READONLY", "the server is a replica: connect to the primary", passes=True),
-    _RedisRefusal("loading", (BusyLoadingError,), r"LOADING", "the server loads its data: wait until it is ready", passes=True),
-    _RedisRefusal("primary", (MasterDownError,), r"MASTERDOWN", "the replica lost its primary: restore that", passes=True),
-    _RedisRefusal("cluster", (ClusterDownError,), r"CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
+    _RedisRefusal("read-only", "ReadOnlyError|READONLY", "the server is a replica: connect to the primary", passes=True),
+    _RedisRefusal("loading", "BusyLoadingError|LOADING", "the server loads its data: wait until it is ready", passes=True),
+    _RedisRefusal("primary", "MasterDownError|MASTERDOWN", "the replica lost its primary: restore that", passes=True),
+    _RedisRefusal("cluster", "ClusterDownError|CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
     _RedisRefusal(
         "cluster",
-        (AskError, ClusterCrossSlotError),
-        r"MOVED|CROSSSLOT",
+        "AskError|ClusterCrossSlotError|MOVED|CROSSSLOT",
         "the server is a node of a cluster: use redis+cluster://",
     ),
     _RedisRefusal(
         "memory",
-        (OutOfMemoryError,),
-        r"OOM",
+        "OutOfMemoryError|OOM",
         "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
         passes=True,
     ),
-    _RedisRefusal("clients", (), r"max number of clients", "the server has too many clients: raise maxclients", passes=True),
-    _RedisRefusal("disk", (), r"MISCONF", "the server cannot write to its disk: see its log", passes=True),
-    _RedisRefusal("replicas", (), r"NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
-    _RedisRefusal("script", (), r"BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
+    _RedisRefusal("clients", "max number of clients", "the server has too many clients: raise maxclients", passes=True),
+    _RedisRefusal("disk", "MISCONF", "the server cannot write to its disk: see its log", passes=True),
+    _RedisRefusal("replicas", "NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
+    _RedisRefusal("script", "BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
 )
 _PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
 _MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
@@ -450,8 +425,9 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     if re.search(r"\bWRONGTYPE\b", text):
         remedy = "the key holds a value of another application: delete it"
         return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key), False
+    names = " ".join(kind.__name__ for kind in type(error).__mro__)
     for refusal in _REFUSALS:
-        if isinstance(error, refusal.kinds) or re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", text):
+        if re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", f"{names} {text}"):
             return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy), refusal.passes
     if isinstance(error, _PASSING) or _MOVING in text:
         return StoreUnavailableError(what), True

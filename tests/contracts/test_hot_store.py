@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,15 @@ from redis.retry import Retry
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.stores import HotStore, HotWrite, InMemoryHotStore, RedisHotStore, WriteStatus, open_hot_store
+from strands_manga_memory.stores import (
+    HotStore,
+    HotWrite,
+    InMemoryHotStore,
+    RedisHotStore,
+    WriteStatus,
+    open_hot_store,
+    redis_hot_store,
+)
 from strands_manga_memory.testing import FakeClock
 from tests import clocks, servers
 
@@ -906,7 +915,7 @@ def test_redis_refuses_bad_settings(valkey_server: servers.Valkey, settings: dic
         RedisHotStore(valkey_server.client(), **settings)
 
 
-def test_redis_repeats_under_one_deadline_with_jitter() -> None:
+def test_redis_repeats_under_one_deadline_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     sleeps: list[float] = []
 
@@ -915,7 +924,9 @@ def test_redis_repeats_under_one_deadline_with_jitter() -> None:
         clock.advance(seconds)
 
     dead = redis.Redis(host="127.0.0.1", port=servers.free_port(), retry=Retry(NoBackoff(), 0))
-    store = RedisHotStore(dead, deadline=1.0, clock=clock, sleep=sleep, rand=lambda: 0.5)
+    monkeypatch.setattr(redis_hot_store, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(redis_hot_store, "_RANDOM", SimpleNamespace(random=lambda: 0.5))
+    store = RedisHotStore(dead, deadline=1.0)
     with pytest.raises(StoreUnavailableError):
         store.read("c", ["head"])
     assert sleeps == [0.002 * 2**number for number in range(len(sleeps))]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -32,6 +33,7 @@ from strands_manga_memory.stores import (
     Table,
     TableSchema,
     Write,
+    dynamodb,
 )
 from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.testing import FakeClock
@@ -856,7 +858,7 @@ def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable
 
 
 @pytest.fixture
-def stubbed() -> Iterator[tuple[DynamoDBTable, Stubber, list[float]]]:
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DynamoDBTable, Stubber, list[float]]]:
     clock, sleeps = FakeClock(), []
 
     def sleep(seconds: float) -> None:
@@ -864,8 +866,10 @@ def stubbed() -> Iterator[tuple[DynamoDBTable, Stubber, list[float]]]:
         clock.advance(seconds)
 
     client = boto3.client("dynamodb", region_name="us-east-1")
+    monkeypatch.setattr(dynamodb, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(dynamodb, "_RANDOM", SimpleNamespace(random=lambda: 0.0))
     with Stubber(client) as stubber:
-        table = DynamoDBTable(client, name="stubbed", clock=clock, sleep=sleep, rand=lambda: 0.0, create_deadline=10.0)
+        table = DynamoDBTable(client, name="stubbed", create_deadline=10.0)
         yield table, stubber, sleeps
         stubber.assert_no_pending_responses()
 
