@@ -18,7 +18,7 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.circuit_breaker import Permit
 from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.lifecycle import attachments
-from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of
+from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of, redact_secrets
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -60,9 +60,9 @@ class Progress(NamedTuple):
     total: float | None
     message: str | None
 
-    def as_json(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the progress of a tool call as JSON, with secrets removed from the message by ``redact``."""
-        text = redact(self.message) if self.message else None
+    def as_json(self) -> dict[str, Any]:
+        """Return the progress of a tool call as JSON, with secrets removed from the message."""
+        text = redact_secrets(self.message) if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
 
@@ -197,7 +197,7 @@ class Call:
             guard.log.end(key, verdict)
             self.result = event
             return
-        text = guard.redact(_error_text(outcome))
+        text = redact_secrets(_error_text(outcome))
         duration = guard.log.end(key, verdict, text)
         if verdict == CANCELLED:
             self.result = result_event(cancelled_result(self.request_id), outcome.exception)
@@ -256,14 +256,12 @@ class Call:
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[
-                partial_of(event.as_json(guard.redact) if isinstance(event, Progress) else event) for event in self._partial
-            ],
+            partial=[partial_of(event.as_json() if isinstance(event, Progress) else event) for event in self._partial],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
         problem = self._guard.problem(code, reason, request_id=self.request_id, retryable=retryable)
-        self._guard.log.rejected(code, reason if retryable else self._guard.redact(reason))
+        self._guard.log.rejected(code, reason if retryable else redact_secrets(reason))
         self.result = result_event(error_result(problem))
         self.unavailable = problem if retryable else None
 
@@ -290,9 +288,6 @@ def _must_be_raised(error: BaseException) -> bool:
         return task is None or task.cancelling() > 0
     return is_control_flow(error)
 
-
-UserOf = Callable[[Mapping[str, Any]], tuple[str, str] | None]
-"""Function from the invocation state of a call to the tenant and the user, or to None if results must not be cached."""
 
 _NOBODY = ("", "")
 _AGENT = "agent:"
@@ -324,6 +319,6 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     return ("", f"scope:{user}") if separator and user.count(":") == 1 else ("", f"session:{session}")
 
 
-def known_user(user: tuple[str, str] | None) -> tuple[str, str] | None:
+def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
     """Return ``user``, a result of ``user_of_call``; None if the result identifies neither a user nor a session."""
-    return None if user is None or user == _NOBODY or str(user[1]).startswith(_AGENT) else user
+    return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -22,7 +22,7 @@ from strands_manga_memory.arguments import function, positive, with_known_fields
 from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.mcp.answers import CUT, ToolFailure, redact_secrets
+from strands_manga_memory.mcp.answers import ToolFailure
 from strands_manga_memory.mcp.classify import TOOL_ERROR, CallOutcome, Classify, Outcome, Verdict, classify
 from strands_manga_memory.mcp.client import keep_exceptions
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
@@ -258,7 +258,6 @@ class Guard:
         policy: Policy of the tool's breaker.
         remote_name: Name of the tool at its server. Default: the name in ``spec``.
         server: Supervisor of the tool's server, or None.
-        redact: Function that removes secrets from error texts.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
     """
@@ -270,7 +269,6 @@ class Guard:
         *,
         remote_name: str | None = None,
         server: ServerSupervisor | None = None,
-        redact: Callable[[str], str] = redact_secrets,
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
@@ -287,7 +285,6 @@ class Guard:
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
         self._reporters: set[Hashable] = set()
-        self._redact = redact
         self._on_event = on_event
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
@@ -346,12 +343,6 @@ class Guard:
         if len(self._reporters) < self.policy.users:
             self._reporters.add(user)
         return len(self._reporters) >= self.policy.users
-
-    def redact(self, text: str) -> str:
-        """Return an error text without secrets, or ``[cut]`` if the redaction fails."""
-        with logged_errors(logger, f"the redaction of an error text of {self.tool_name} failed, the text was removed"):
-            return self._redact(text) if text else ""
-        return CUT
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
         """Return a description of a failed call for the model, with the current state of the breaker and the server.

@@ -17,8 +17,8 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 from strands_manga_memory.arguments import checked
 from strands_manga_memory.call_state import CallState
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker
-from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, redact_secrets, stale_result
-from strands_manga_memory.mcp.call import Call, UserOf, known_user, result_event, user_of_call
+from strands_manga_memory.mcp.answers import Key, ResultCache, fallback_result, stale_result
+from strands_manga_memory.mcp.call import Call, known_user, result_event, user_of_call
 from strands_manga_memory.mcp.classify import OK, UNKNOWN_TOOL
 from strands_manga_memory.mcp.client import progress_callback_of
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, canonical_json
@@ -45,8 +45,6 @@ class GuardedTool(AgentTool):
         tool: The wrapped tool.
         guard: Circuit breaker, argument schema and call statistics of the tool.
         last_good: Cache of good results for a read-only tool, or None.
-        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
-            belong, or None to cache no result. Default ``user_of_call``.
         owner: Object that is notified of calls of the tool, or None.
     """
 
@@ -56,7 +54,6 @@ class GuardedTool(AgentTool):
         guard: Guard,
         *,
         last_good: ResultCache | None = None,
-        user_of: UserOf | None = None,
         owner: ToolOwner | None = None,
     ) -> None:
         super().__init__()
@@ -64,7 +61,6 @@ class GuardedTool(AgentTool):
         self.guard = guard
         self.fallbacks: tuple[GuardedTool, ...] = ()
         self._last_good = last_good if guard.read_only else None
-        self._user_of = user_of or user_of_call
         self.owner = owner
         # A decorated function checks its arguments itself, and accepts more than its schema ("5" for 5).
         self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
@@ -148,7 +144,7 @@ class GuardedTool(AgentTool):
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
         """Return a call of the wrapped tool, and the generator that makes the call and yields its events."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
-        user = known_user(self._user_of(invocation_state))
+        user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
 
         def start() -> ToolGenerator:
@@ -176,11 +172,15 @@ class GuardedTool(AgentTool):
         return result
 
     def _key(self, tool_use: ToolUse, invocation_state: Mapping[str, Any]) -> Key | None:
-        user = None if self._last_good is None else self._user_of(invocation_state)
-        if user is None:
+        if self._last_good is None:
             return None
         try:
-            return (*user, self.guard.server_name or "", self.guard.remote_name, canonical_json(tool_use["input"]))
+            return (
+                *user_of_call(invocation_state),
+                self.guard.server_name or "",
+                self.guard.remote_name,
+                canonical_json(tool_use["input"]),
+            )
         except (TypeError, ValueError, RecursionError):
             return None  # a direct call may pass anything
 
@@ -212,8 +212,6 @@ def guard_tool(
     *,
     fallbacks: Sequence[Any] = (),
     stale_ttl: float | None = None,
-    user_of: UserOf | None = None,
-    redact: Callable[[str], str] = redact_secrets,
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
 ) -> Any:
@@ -227,9 +225,6 @@ def guard_tool(
         fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. They are guarded, too.
         stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
             user, while the tool is unavailable. None (default): no earlier result is used.
-        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
-            belong, or None to cache no result. Default ``user_of_call``.
-        redact: Function that removes secrets from error texts.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
 
@@ -242,20 +237,20 @@ def guard_tool(
     """
     policy = policy or BreakerPolicy()
     last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
-    settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
+    settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
     others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
 
     def guard(one: AgentTool) -> GuardedTool:
         if isinstance(one, GuardedTool):
             raise ValueError(f"tool must not be guarded already, or its failures count twice; got {one.tool_name!r:.80}")
-        guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good, user_of=user_of)
+        guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good)
         guarded.fall_back_on(others)
         return guarded
 
     if isinstance(tool, ToolProvider):
         return GuardedToolProvider(tool, guard)
     if isinstance(tool, Iterable) and not isinstance(tool, str | Mapping | AgentTool):
-        each = [guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, user_of=user_of, **settings) for one in tool]
+        each = [guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, **settings) for one in tool]
         return [one for found in each for one in (found if isinstance(found, list) else [found])]
     found = [guard(one) for one in _tools_of(tool)]
     return found[0] if len(found) == 1 else found

@@ -14,7 +14,6 @@ from strands.types.tools import AgentTool
 
 from strands_manga_memory.call_state import with_own_state
 from strands_manga_memory.circuit_breaker import BreakerEvent
-from strands_manga_memory.mcp.answers import redact_secrets
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool
 
@@ -35,7 +34,6 @@ class BreakerMiddleware:
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
         overrides: Policies of single tools, keyed by tool name.
-        redact: Function that removes secrets from error texts.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
     """
@@ -45,13 +43,12 @@ class BreakerMiddleware:
         policy: BreakerPolicy | None = None,
         *,
         overrides: Mapping[str, BreakerPolicy] | None = None,
-        redact: Callable[[str], str] = redact_secrets,
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
         self._policy = policy or BreakerPolicy()
         self._overrides = dict(overrides or {})
-        self._settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
+        self._settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
         self._lock = threading.Lock()
         self._guards: dict[tuple[int, str], Guard] = {}
 

@@ -19,8 +19,7 @@ from strands.types.tools import AgentTool
 from strands_manga_memory.arguments import checked
 from strands_manga_memory.circuit_breaker import BreakerEvent
 from strands_manga_memory.html_tables import ReportDict
-from strands_manga_memory.mcp.answers import ResultCache, redact_secrets
-from strands_manga_memory.mcp.call import UserOf
+from strands_manga_memory.mcp.answers import ResultCache
 from strands_manga_memory.mcp.client import stop
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
 from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
@@ -55,9 +54,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             is a tool, the name of another tool of the server, or a list of these in the order of use.
         stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
             user, while the tool is unavailable. Such a result is marked as stale. None (default): no earlier result is used.
-        user_of: Function that takes the invocation state of a call, and returns the tenant and the user to whom cached results
-            belong, or None to cache no result. Default ``user_of_call``.
-        redact: Function that removes secrets from error texts.
         clock: Function that returns monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
 
@@ -74,8 +70,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         overrides: Mapping[str, BreakerPolicy] | None = None,
         fallbacks: Mapping[str, Fallbacks] | None = None,
         stale_ttl: float | None = None,
-        user_of: UserOf | None = None,
-        redact: Callable[[str], str] = redact_secrets,
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
@@ -89,8 +83,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._overrides = dict(overrides or {})
         self._fallbacks = {name: _listed(others) for name, others in (fallbacks or {}).items()}
         self._last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
-        self._user_of = user_of
-        self._settings: dict[str, Any] = {"redact": redact, "clock": clock, "on_event": on_event}
+        self._settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
         self._clock = clock
         self._lock = threading.RLock()  # garbage collection of an agent may call remove_consumer at any moment
         self._loading = threading.Lock()
@@ -237,7 +230,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
         policy = self._overrides.get(tool.mcp_tool.name) or self._overrides.get(tool.tool_name) or self.policy
         guard = Guard.of(tool, policy, **self._settings)
-        return GuardedTool(tool, guard, last_good=self._last_good, user_of=self._user_of, owner=self)
+        return GuardedTool(tool, guard, last_good=self._last_good, owner=self)
 
     def _other(self, other: AgentTool | str) -> GuardedTool | None:
         if isinstance(other, str):

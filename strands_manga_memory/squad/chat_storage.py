@@ -263,15 +263,11 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
         elif is_turn_start(message):
             if at is not None:
                 yield _Exchange(at, agent_id, question, answer)
-            at, question, answer, is_final = record["at"], _question_text(message), "", False
+            first, *more = message["content"]
+            own = [first, *(block for block in more if not text_of(block.get("text")).startswith(HANDOFF_TAG))]
+            at, question, answer, is_final = record["at"], message_text({**message, "content": own}), "", False
     if at is not None:
         yield _Exchange(at, agent_id, question, answer)
-
-
-def _question_text(message: Message) -> str:
-    first, more = message["content"][:1], message["content"][1:]
-    own = [*first, *(block for block in more if not text_of(block.get("text")).startswith(HANDOFF_TAG))]
-    return message_text({**message, "content": own})
 
 
 def _strands_message(message: ConversationMessage) -> Message:

@@ -32,11 +32,7 @@ class Index:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names of a table, its keys, its TTL attribute and its indexes.
-
-    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports only reads of single
-    records.
-    """
+    """Names of a table, its keys, its TTL attribute and its indexes."""
 
     name: str
     partition: str

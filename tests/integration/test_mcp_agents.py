@@ -469,15 +469,6 @@ def test_middleware_and_a_raw_client(client: MCPClient) -> None:
     assert middleware.status()["ok"]["state"] == "closed"
 
 
-async def test_rules_that_raise_do_not_leak_and_do_not_take_the_call_down() -> None:
-    def rules(text: str) -> str:
-        raise KeyError("a bug in the rules")
-
-    answer = await call(guard_tool(broken, redact=rules))
-    assert answer.code == "tool_error"
-    assert "hunter2" not in answer.text
-
-
 # --- guard_tool --------------------------------------------------------------------------------------------------------
 
 

@@ -118,14 +118,17 @@ async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop:
         assert "step 3" in answer.text
 
 
-async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(client: MCPClient) -> None:
+async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(
+    client: MCPClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     redacted: list[str] = []
 
     def redact(text: str) -> str:
         redacted.append(text)
         return text
 
-    shop = Shop(GuardedMCPTools(client, policy(), redact=redact))
+    monkeypatch.setattr("strands_manga_memory.mcp.call.redact_secrets", redact)
+    shop = Shop(GuardedMCPTools(client, policy()))
     other = asyncio.create_task(shop.call("hang", seconds=0.07))
     answer = await shop.call("floods")
     assert (answer.status, answer.text) == ("success", "flooded")

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.cli.options import (
     CodecName,
     Durable,
@@ -89,7 +88,13 @@ def import_(
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
         progress("conversations") as advance,
     ):
-        _create_missing_tables(memory)
+        for table in filter(None, (memory.durable, memory.memories)):
+            try:
+                table.get("nobody", "nothing")
+            except StoreRefusedError as error:
+                if error.reason != "table":
+                    raise
+                table.create_if_missing()
         report = import_user(exported, memory, progress=advance)
         status = FAILED if report.left_out and memory.memories is None else 0
     if as_json:
@@ -104,17 +109,6 @@ def import_(
         why = "no memory table is set (--users true)" if status else "the user was deleted in this deployment"
         messages.print(f"memories not stored, {why}: {report.left_out}")
     return status
-
-
-def _create_missing_tables(memory: MangaMemory) -> None:
-    """Create the tables that the settings name, if they do not exist."""
-    for table in (memory.durable, *([] if memory.memories is None else [memory.memories])):
-        try:
-            table.get("nobody", "nothing")
-        except StoreRefusedError as error:
-            if error.reason != "table":
-                raise
-            table.create_if_missing()
 
 
 def forget_user(
