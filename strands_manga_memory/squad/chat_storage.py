@@ -30,6 +30,9 @@ UNANSWERED = "(This was not answered.)"
 UNASKED = "(Nothing was asked.)"
 """Text in place of a missing question, if the agent spoke first."""
 
+MOST_MESSAGES = 100
+"""Most messages of an agent that are returned. Agent Squad may set a lower limit when it saves messages."""
+
 _LOG_ENTRIES_PER_MESSAGE = 8
 """Number of log entries to read for each requested message, because the log has tool calls and results, too."""
 
@@ -77,14 +80,12 @@ class SessionChatStorage(ChatStorage):
     Args:
         memory: Memory that stores the sessions.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
-        max_messages: Maximum number of messages to return for each agent; an even number of at least 2. Agent Squad can set a
-            lower limit with ``max_history_size`` when it saves messages. Default 100.
         pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
             the placeholder ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an answer without
             a question. False returns real messages only, to show the conversation to its user. Default True.
 
     Raises:
-        ValueError: ``memory`` is not a ``MangaMemory``, or ``max_messages`` is out of range.
+        ValueError: ``memory`` is not a ``MangaMemory``.
     """
 
     def __init__(
@@ -92,17 +93,13 @@ class SessionChatStorage(ChatStorage):
         memory: MangaMemory,
         *,
         tenant: str | None = None,
-        max_messages: int = 100,
         pairs: bool = True,
     ) -> None:
         super().__init__()
-        if max_messages < 2 or max_messages % 2:
-            raise ValueError(f"max_messages must be even and 2 or more, got {max_messages!r:.80}")
         if tenant is not None:
             checked_id("tenant", tenant)
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
         self._tenant = tenant
-        self._max_messages = max_messages
         self._pairs = pairs
         self._limits: dict[str, int] = {}
 
@@ -123,7 +120,7 @@ class SessionChatStorage(ChatStorage):
             agent_id: Id of the agent.
             new_message: Message to store. Only its text is stored.
             max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
-                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most ``max_messages``.
+                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most 100.
                 Default: the previous maximum.
 
         Returns:
@@ -151,7 +148,7 @@ class SessionChatStorage(ChatStorage):
             agent_id: Id of the agent.
             new_messages: Messages to store. Only their texts are stored.
             max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
-                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most ``max_messages``.
+                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most 100.
                 Default: the previous maximum.
 
         Returns:
@@ -162,9 +159,9 @@ class SessionChatStorage(ChatStorage):
             StoreUnavailableError: Neither the hot nor the durable store answered in time. The messages are saved later.
         """
         scope = self._scope(user_id, session_id, agent_id)
-        limit = self._limits.get(agent_id, self._max_messages)
+        limit = self._limits.get(agent_id, MOST_MESSAGES)
         if max_history_size is not None:
-            limit = min(self._max_messages, max(2, max_history_size // 2 * 2))
+            limit = min(MOST_MESSAGES, max(2, max_history_size // 2 * 2))
         self._limits[agent_id] = limit
         messages = [message for message in map(_strands_message, new_messages) if message["content"]]
         with _user_facing_errors():
@@ -183,14 +180,14 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the limit that the last saved
-                messages set for the agent, or else ``max_messages``. A number above this limit has no effect.
+                messages set for the agent, or else 100. A number above this limit has no effect.
 
         Raises:
             ValueError: An id is not allowed.
             StoreUnavailableError: The stores cannot be read. The text of the error is suitable for users.
         """
         scope = self._scope(user_id, session_id, agent_id)
-        self._limits.setdefault(agent_id, self._max_messages)
+        self._limits.setdefault(agent_id, MOST_MESSAGES)
         with _user_facing_errors():
             exchanges = await asyncio.to_thread(self._exchanges, scope)
         shown = exchanges if max_history_size is None else exchanges[max(0, len(exchanges) - max_history_size // 2) :]
@@ -229,7 +226,7 @@ class SessionChatStorage(ChatStorage):
         return sorted(found, key=lambda one: one.at)
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        manager, limit = self._memory.session(scope), self._limits.get(scope.agent_id, self._max_messages)
+        manager, limit = self._memory.session(scope), self._limits.get(scope.agent_id, MOST_MESSAGES)
         records: Iterable[dict[str, Any]] | None = None
         if self._has_logs:
             try:

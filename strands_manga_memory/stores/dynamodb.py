@@ -40,6 +40,9 @@ from strands_manga_memory.stores.table import (
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+_CREATE_SECONDS = 120.0
+"""Seconds to wait for a new table."""
+
 _GETS, _WRITES = 100, 25  # DynamoDB's limits on one request
 _HAS_BODY = {"batch_get_item", "batch_write_item", "get_item", "query"}
 """Operations whose answer has a body."""
@@ -71,7 +74,6 @@ class DynamoDBTable:
         name: Name of the table. Default ``schema.name``.
         deadline: Seconds from the start of a request during which failed attempts are retried. Default 1. A batch sends one
             request per 100 reads or 25 writes. The deadline of such a request restarts after partial success.
-        create_deadline: Seconds that ``create_if_missing`` waits for a new table. Default 120.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -79,7 +81,7 @@ class DynamoDBTable:
         name: Name of the table.
 
     Raises:
-        ValueError: ``deadline`` or ``create_deadline`` is negative.
+        ValueError: ``deadline`` is negative.
     """
 
     @checked
@@ -90,13 +92,11 @@ class DynamoDBTable:
         *,
         name: str | None = None,
         deadline: float = 1.0,
-        create_deadline: float = 120.0,
     ) -> None:
         self.schema = schema
         self.name = name or schema.name
         self.client = with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
         self._deadline = not_negative("deadline", deadline)
-        self._create_deadline = not_negative("create_deadline", create_deadline)
         renew_in_child(self)
 
     def __repr__(self) -> str:
@@ -109,20 +109,18 @@ class DynamoDBTable:
 
         Raises:
             StoreError: The TTL of the table is enabled for another attribute, or cannot be enabled now.
-            StoreUnavailableError: The table is not ready within ``create_deadline``.
+            StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
         if not status:
             self._call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self.name))
             status = self._status()
-        end = time.monotonic() + self._create_deadline
+        end = time.monotonic() + _CREATE_SECONDS
         for tries in count():
             if status in ("ACTIVE", "UPDATING"):
                 break
             if time.monotonic() >= end:
-                raise StoreUnavailableError(
-                    f"table=<{self.name}> | still {status or 'not visible'} after {self._create_deadline} s"
-                )
+                raise StoreUnavailableError(f"table=<{self.name}> | still {status or 'not visible'} after {_CREATE_SECONDS} s")
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
         self._switch_ttl_on()
