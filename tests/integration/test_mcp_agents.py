@@ -481,7 +481,7 @@ def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
 
 
 def test_what_cannot_be_guarded_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be an MCPClient"):
+    with pytest.raises(ValueError, match="must be MCPClient"):
         GuardedMCPTools(object())  # type: ignore[arg-type]
     client = MCPClient(url="http://127.0.0.1:9/mcp")
     with pytest.raises(ValueError, match=r"overrides\['ok'\] must be a BreakerPolicy"):
