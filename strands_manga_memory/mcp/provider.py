@@ -73,10 +73,6 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         clock: Callable[[], float] = time.monotonic,
         on_event: Callable[[BreakerEvent], None] | None = None,
     ) -> None:
-        for name, others in (fallbacks or {}).items():
-            for other in _listed(others):
-                if not isinstance(other, AgentTool | str):
-                    raise ValueError(f"fallbacks[{name!r:.80}] must be tools or names of tools, got {other!r:.80}")
         self.client = client
         self.supervisor = ServerSupervisor.of(client, clock=clock)
         self.policy = policy or BreakerPolicy()
