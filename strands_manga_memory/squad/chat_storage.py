@@ -260,8 +260,8 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
         elif is_turn_start(message):
             if at is not None:
                 yield _Exchange(at, agent_id, question, answer)
-            first, *more = message["content"]
-            own = [first, *(block for block in more if not text_of(block.get("text")).startswith(HANDOFF_TAG))]
+            content = message["content"]
+            own = content[:1] + [each for each in content[1:] if not text_of(each.get("text")).startswith(HANDOFF_TAG)]
             at, question, answer, is_final = record["at"], message_text({**message, "content": own}), "", False
     if at is not None:
         yield _Exchange(at, agent_id, question, answer)
