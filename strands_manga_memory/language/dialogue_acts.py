@@ -39,7 +39,6 @@ SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, 
 """Acts of greetings, thanks and farewells. Such messages are not stored as memories, searched for or quoted."""
 
 
-_RULES = (*JA.rules("acts"), *EN.rules("acts"))
 _RULES_OF_ROLE = {
     role: tuple((rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role)
     for role in ("user", "assistant")
@@ -224,7 +223,7 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 
 _NAMES_NOTHING = any_language("instructions.names_nothing")
 _TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for rule in _RULES if rule.revokes_instruction)
+_REVOCATIONS = tuple(rule.pattern for rule, _ in _RULES_OF_ROLE["user"] if rule.revokes_instruction)
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:

@@ -381,13 +381,13 @@ class LexicalIndex(Generic[_Name]):
         self._lock = threading.Lock()
         self._rows: dict[_Name, int] = {}
         self._texts: dict[int, tuple[_Name, str, str]] = {}
-        self._frequency: Counter[str] = Counter()
         self._next = 1
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         # The texts themselves are not stored a second time; terms are made of letters and digits, as the tokenizer expects.
         self._database.execute(
             "CREATE VIRTUAL TABLE texts USING fts5(own, near, content = '', tokenize = 'unicode61 remove_diacritics 0')"
         )
+        self._database.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(texts, row)")
         # In SQL, bm25() would be called through one more layer for each text found.
         self._database.execute("INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",))
 
@@ -411,9 +411,7 @@ class LexicalIndex(Generic[_Name]):
                 self._remove(name)
                 row, self._next = self._next, self._next + 1
                 self._rows[name], self._texts[row] = row, (name, own, near)
-                found = search_terms(own), search_terms(near)
-                self._frequency.update({*found[0], *found[1]})
-                values = (row, " ".join(found[0]), " ".join(found[1]))
+                values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
                 self._database.execute("INSERT INTO texts (rowid, own, near) VALUES (?, ?, ?)", values)
             self._database.execute("COMMIT")
 
@@ -430,12 +428,7 @@ class LexicalIndex(Generic[_Name]):
         if row is None:
             return
         _, own, near = self._texts.pop(row)
-        found = search_terms(own), search_terms(near)
-        for term in {*found[0], *found[1]}:
-            self._frequency[term] -= 1
-            if not self._frequency[term]:
-                del self._frequency[term]
-        values = (row, " ".join(found[0]), " ".join(found[1]))
+        values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
         self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
@@ -459,16 +452,20 @@ class LexicalIndex(Generic[_Name]):
             best = max((-rank for _, rank in rows), default=0.0)
             return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
 
-    def _rarest(self, asked: Iterable[str]) -> list[str]:
+    def _rarest(self, asked: Sequence[str]) -> list[str]:
         """Return the terms in ``asked`` that a search of the index uses, the rarest first.
 
         Terms that no text contains are left out. At most 24 terms are used. The numbers of texts with each term add up to at
         most 1,500, but the rarest term is always used.
         """
-        known = sorted((self._frequency[term], term) for term in asked if term in self._frequency)
+        placeholders = ",".join("?" * len(asked))
+        known = self._database.execute(
+            f"SELECT doc, term FROM vocabulary WHERE term IN ({placeholders}) ORDER BY doc, term LIMIT {_MOST_TERMS}",  # noqa: S608
+            asked,
+        )
         chosen: list[str] = []
         postings = 0
-        for texts, term in known[:_MOST_TERMS]:
+        for texts, term in known.fetchall():
             if chosen and postings + texts > _MOST_POSTINGS:
                 break
             postings += texts

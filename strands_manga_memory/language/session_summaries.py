@@ -400,7 +400,7 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 
 
 def summarize_session(
-    summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0, tries: int = 2
+    summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0
 ) -> SessionSummary:
     """Summarize a session. If the summarizer hangs or fails in all attempts, rules write the summary.
 
@@ -412,11 +412,10 @@ def summarize_session(
         lines: Role and text of each message.
         max_tokens: Largest number of tokens of the summary's text.
         timeout: Seconds to wait for the summarizer in each attempt. After a timeout, no further attempt is made.
-        tries: Number of attempts. A ``ModelSessionSummarizer`` is called only once, because it repeats requests itself.
     """
     source = render_lines(lines)
     by_itself = {RuleSessionSummarizer: 0, ModelSessionSummarizer: 1}  # the one never fails, the other has asked again itself
-    for _ in range(by_itself.get(type(summarizer), tries)):
+    for _ in range(by_itself.get(type(summarizer), 2)):
         try:
             result = run_with_timeout(lambda: summarizer(lines, max_tokens=max_tokens), timeout)
             if not isinstance(result, SessionSummary):

@@ -20,7 +20,6 @@ from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
     are_instructions_active,
     dialogue_act,
-    revokes_instruction,
 )
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.packs import any_language, load_packs
@@ -254,6 +253,7 @@ class RuleFactExtractor:
         """Return the facts in messages, the oldest fact first, including outdated facts that ``merge_facts`` removes."""
         found: list[Fact] = []
         open_questions: list[Fact] = []
+        spoken: list[tuple[DialogueAct, str, str]] = []
         answer = ""
         for message in yielding(messages):
             source = message.get("tracking_id") or ""
@@ -261,11 +261,13 @@ class RuleFactExtractor:
                 text = redact_identifiers(message_text(message))
                 if not text:
                     continue
-                said = list(self._of_user(text, source, answer))
+                sentences = [(dialogue_act(sentence, "user"), sentence, source) for sentence in split_sentences(text)]
+                spoken += sentences
+                said = list(self._of_user(sentences, answer, continues=CONTINUES.search(text.lower()) is not None))
                 # The things that a question names are facts, answered or not; the question itself is open until its answer.
                 open_questions = [fact for fact in said if fact.kind is FactKind.QUESTION]
                 found += [
-                    Fact(FactKind.STATEMENT, fact.text, source, weight=fact.weight - 0.5)
+                    replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
                     if fact.kind is FactKind.QUESTION
                     else fact
                     for fact in said
@@ -279,14 +281,12 @@ class RuleFactExtractor:
                 open_questions = []
             found += self._of_assistant(text, source)
             found += self._of_calls(message, source)
-        ended = _revoked(messages)
+        ended = _revoked(spoken)
         return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
 
-    def _of_user(self, text: str, source: str, answer: str) -> Iterator[Fact]:
-        lower = answer[-_END:].lower()
-        corrects, was_declined = False, DECLINES.search(lower) is not None and CONTINUES.search(text.lower()) is None
-        for sentence in split_sentences(text):
-            act = dialogue_act(sentence, "user")
+    def _of_user(self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool) -> Iterator[Fact]:
+        corrects, was_declined = False, DECLINES.search(answer[-_END:].lower()) is not None and not continues
+        for act, sentence, source in sentences:
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
                 continue
@@ -344,21 +344,15 @@ class RuleFactExtractor:
                 yield Fact(FactKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
 
 
-def _revoked(messages: Sequence[Message]) -> frozenset[tuple[str, str]]:
-    """Return the message id and text of each instruction that the user has revoked."""
-    said = [
-        (message.get("tracking_id") or "", sentence)
-        for message in messages
-        if message["role"] == "user"
-        for sentence in split_sentences(redact_identifiers(message_text(message)))
-    ]
-    if not any(revokes_instruction(sentence) for _, sentence in said):
-        return frozenset()
-    acts = [(dialogue_act(sentence, "user"), sentence) for _, sentence in said]
-    stands = are_instructions_active(acts)
+def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the message id and text of each instruction that the user has revoked.
+
+    ``spoken`` has the dialogue act, the text and the message id of each sentence of the user.
+    """
+    stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
     return frozenset(
         (source, _cut(sentence))
-        for (source, sentence), (act, _), still in zip(said, acts, stands, strict=True)
+        for (act, sentence, source), still in zip(spoken, stands, strict=True)
         if act is DialogueAct.INSTRUCTION and not still
     )
 

@@ -53,9 +53,7 @@ _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
 
 _UNITS, _TENS = EN.groups("numbers.units")[0], EN.groups("numbers.tens")[0]
 _WORDS = {word: number for number, word in enumerate(_UNITS)} | {word: 10 * number for number, word in enumerate(_TENS, 2)}
-_ENGLISH_NUMBER = re.compile(
-    rf"\b(?:(?P<tens>{'|'.join(_TENS)})[- ](?P<unit>{'|'.join(_UNITS[1:10])})|(?P<word>{'|'.join(_WORDS)}))\b"
-)
+_ENGLISH_NUMBER = re.compile(rf"\b(?:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(_UNITS[1:10])})|{'|'.join(_WORDS)})\b")
 
 _KANJI_DIGITS = {digit: number for number, digit in enumerate("〇一二三四五六七八九")}
 _KANJI_PLACES = {"十": 10, "百": 100, "千": 1_000}
@@ -97,9 +95,7 @@ def kanji_number(digits: str) -> int:
 
 
 def _english_number(match: re.Match[str]) -> str:
-    if match["tens"]:
-        return str(_WORDS[match["tens"]] + _WORDS[match["unit"]])
-    return str(_WORDS[match["word"]])
+    return str(sum(_WORDS[word] for word in match[0].replace("-", " ").split()))
 
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u30fc]+|[\u3400-\u9fff々]+|[\uac00-\ud7af]+")

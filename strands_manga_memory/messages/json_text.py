@@ -147,27 +147,13 @@ def _unescaped(match: Any) -> str:
 
 def write_json(value: Any) -> str:
     """Return a value as JSON on one line, without escapes of non-ASCII characters."""
-    return "".join(_written(value))
-
-
-def _written(value: Any) -> Iterator[str]:
     if isinstance(value, Number):
-        yield str.__str__(value)
-    elif isinstance(value, dict):
-        yield "{"
-        for number, (key, member) in enumerate(value.items()):
-            yield f"{', ' if number else ''}{_quoted(key)}: "
-            yield from _written(member)
-        yield "}"
-    elif isinstance(value, list):
-        yield "["
-        for number, item in enumerate(value):
-            if number:
-                yield ", "
-            yield from _written(item)
-        yield "]"
-    else:
-        yield _quoted(value)
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(key)}: {write_json(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(write_json, value)) + "]"
+    return _quoted(value)
 
 
 def _quoted(value: Any) -> str:

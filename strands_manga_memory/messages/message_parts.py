@@ -68,10 +68,8 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
 
 def is_of_tools(message: Mapping[str, Any]) -> bool:
     """Return whether a message contains tool calls or tool results."""
-    for block in message.get("content") or ():
-        if isinstance(block, dict) and ("toolUse" in block or "toolResult" in block):
-            return True
-    return False
+    blocks = message.get("content") or ()
+    return any(isinstance(block, dict) and ("toolUse" in block or "toolResult" in block) for block in blocks)
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
@@ -120,11 +118,7 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
 
 def media_kind(block: Any) -> str:
     """Return the kind of a media block, such as ``"image"``. An empty text for other blocks."""
-    if isinstance(block, dict):
-        for kind in MEDIA:
-            if kind in block:
-                return kind
-    return ""
+    return next((kind for kind in MEDIA if kind in block), "") if isinstance(block, dict) else ""
 
 
 def calls_tools(message: Message) -> bool:
@@ -141,12 +135,7 @@ def is_repair(message: Message) -> bool:
 
 def is_turn_start(message: Message) -> bool:
     """Return whether a message is a user message without tool results, which can begin a turn."""
-    if message["role"] != "user":
-        return False
-    for block in message["content"]:  # noqa: SIM110 - faster than any(), and called for every message
-        if "toolResult" in block:
-            return False
-    return True
+    return message["role"] == "user" and not any("toolResult" in block for block in message["content"])
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
@@ -160,7 +149,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
     Each user message without tool results begins a turn here, even directly after another user message. Messages before the
     first turn are a separate range.
     """
-    bounds = [at for at, message in enumerate(messages) if at == 0 or (message["role"] == "user" and is_turn_start(message))]
+    bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 

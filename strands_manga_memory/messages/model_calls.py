@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,7 +61,7 @@ class ModelErrorLog:
     """
 
     def __init__(self) -> None:
-        self._failing: weakref.WeakKeyDictionary[type, set[tuple[str, str]]] = weakref.WeakKeyDictionary()
+        self._failing: set[tuple[str, str, str]] = set()
 
     def level(self, model: Any, error: Exception) -> int:
         """Record a failure of a model, and return the log level for it.
@@ -70,13 +69,16 @@ class ModelErrorLog:
         The level is ``WARNING`` for the first failure of this type since the model's last success, and ``DEBUG`` for
         repetitions.
         """
-        failed = (str(model_setting(model, "model_id")), type(error).__name__)
-        known = self._failing.setdefault(type(model), set())
-        level = logging.DEBUG if failed in known else logging.WARNING
-        known.add(failed)
+        failed = (*_name_of(model), type(error).__name__)
+        level = logging.DEBUG if failed in self._failing else logging.WARNING
+        self._failing.add(failed)
         return level
 
     def answered(self, model: Any) -> None:
         """Record a success of a model. Its next failure of any type is a warning again."""
-        id_ = str(model_setting(model, "model_id"))
-        self._failing[type(model)] = {failed for failed in self._failing.get(type(model), ()) if failed[0] != id_}
+        self._failing = {failed for failed in self._failing if failed[:2] != _name_of(model)}
+
+
+def _name_of(model: Any) -> tuple[str, str]:
+    """Return the name of a model's class, and its id."""
+    return type(model).__qualname__, str(model_setting(model, "model_id"))
