@@ -255,12 +255,14 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 def instruction_terms(text: str) -> frozenset[str]:
     """Return the search terms and the topics of an instruction. A topic, such as length, is one term for both languages."""
+    return frozenset(search_terms(text)).union(f"topic:{topic}" for topic in _topics_in(text, _TOPICS))
+
+
+def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
+    """Return the topics in a text. Each group has a topic, and then its words. English words must be whole words."""
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
-    topics = {
-        f"topic:{topic}" for topic, *names in _TOPICS if any(name in (words if name.isascii() else lower) for name in names)
-    }
-    return frozenset(search_terms(text)) | topics
+    return [topic for topic, *names in groups if any(name in (words if name.isascii() else lower) for name in names)]
 
 
 _TOPIC_WORD = re.compile(r"[a-z]+")
@@ -285,14 +287,7 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 def _sides(text: str) -> dict[str, bool]:
     """Return the topics with two sides of an instruction, such as politeness, each with True for "+" and False for "-"."""
-    lower = text.lower()
-    words = set(_TOPIC_WORD.findall(lower))
-    found = {
-        topic[:-1]: topic.endswith("+")
-        for topic, *names in _TOPIC_SIDES
-        if any(name in (words if name.isascii() else lower) for name in names)
-    }
-    return {topic: side != _forbids(text) for topic, side in found.items()}
+    return {topic[:-1]: topic.endswith("+") != _forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)}
 
 
 def _subject_terms(text: str) -> frozenset[str]:

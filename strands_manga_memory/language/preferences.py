@@ -449,11 +449,7 @@ def _is_at_hand(thing: str) -> bool:
 def _replacement_wishes(clause: str) -> list[Preference]:
     """Return the wishes in a clause that follows a dislike, such as "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
-    if (
-        not _ASKS_FOR.search(clause)
-        or EN.preferences.unwanted.search(clause)
-        or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0
-    ):
+    if not _ASKS_FOR.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
         return []
     return _as_preferences([each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True)
 

@@ -5,10 +5,10 @@ A draft with a problem, such as an invented price, cannot be used. A draft with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.summary_facts import FILLER_WORDS, NEGATIVE_WORDS, ORDER_WORDS, Fact, without_leading_no
 from strands_manga_memory.language.text_features import normalized, words, yielding
@@ -144,13 +144,12 @@ def verify_draft(
     if tokens >= source_tokens:
         problems.append("it is not shorter than the conversation")
     text = SearchableText(draft, source.types)
-    problems += [f"it invents {entity.type} {entity.text}" for entity in invented(text, source)]
+    problems += [
+        f"it invents {entity.type} {entity.text}"
+        for entity in text.entities
+        if not source.mentions_value(entity.type, entity.value, entity.text)
+    ]
     return DraftCheck(tuple(problems), tuple(fact for fact in required if not text.mentions(fact)))
-
-
-def invented(text: SearchableText, source: SearchableText) -> Iterable[Entity]:
-    """Return the invented entities of a summary, such as prices that the summarized conversation does not contain."""
-    return [entity for entity in text.entities if not source.mentions_value(entity.type, entity.value, entity.text)]
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:

@@ -21,11 +21,8 @@ from strands.types.content import ContentBlock, Message, SystemContentBlock
 from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER, is_turn_start, spoken_text
 from strands_manga_memory.messages.texts import estimate_tokens, map_stretches, shorten_line
 
-_MARKUP = re.compile("[&<>]")
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
 """Ampersands that do not begin an escape such as ``&lt;``."""
-_TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
-"""Characters to escape in ASCII text. Most texts have none and are returned unchanged."""
 
 BLOCKS = (
     "context",
@@ -75,10 +72,7 @@ def escape_line(text: object, most: int = 100) -> str:
         text: Text to escape.
         most: Largest number of characters of the line, counted before escaping.
     """
-    line = str(text)
-    if line.isascii() and line.isprintable() and not _MARKUP.search(line):
-        return shorten_line(line, most)
-    plain = "".join(" " if sign.isspace() else sign for sign in line if sign.isspace() or sign.isprintable())
+    plain = "".join(" " if sign.isspace() else sign for sign in str(text) if sign.isspace() or sign.isprintable())
     return escape_tags(_TO_ESCAPE_FIRST.sub("&amp;", shorten_line(unicodedata.normalize("NFC", plain), most)))
 
 
@@ -87,8 +81,6 @@ def escape_tags(text: str) -> str:
 
     ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``. Line breaks stay. Invisible characters are removed.
     """
-    if text.isascii() and _TO_ESCAPE.search(text) is None:
-        return text
     visible = _INVISIBLE.sub("", text)
     return _TITLE_AS_TAG.sub("&lt;", map_stretches(lambda part: part.translate(_ESCAPED), visible))
 

@@ -82,10 +82,7 @@ def _with_valid_blocks(message: Message) -> Message:
     content = message["content"]
     kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
     contents = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
-    if not contents:
-        kept = []
-    elif len(contents) < len(kept):
-        kept = [block for at, block in enumerate(kept) if _may_stand(block, at, contents)]
+    kept = [block for at, block in enumerate(kept) if contents and _may_stand(block, at, contents)]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
         kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
     if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
