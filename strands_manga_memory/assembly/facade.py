@@ -557,7 +557,7 @@ class MangaMemory:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Write the pending data of all open sessions, and close the connections of the stores.
+        """Write the pending data of sessions whose agents still exist, and close the connections of the stores.
 
         Raises:
             StoreUnavailableError: If a session is not saved, the stores stay open, so that the call can be repeated. If
