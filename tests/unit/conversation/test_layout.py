@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.conversation.history import READ_AHEAD, Layout, MessageLog, identify
 from strands_manga_memory.exceptions import CorruptRecordError
-from tests.unit.conversation.messages import assistant, calls, pinned, results, user
+from tests.unit.conversation.messages import assistant, pinned, user
 
 
 def logged(messages: list[Any]) -> MessageLog:
@@ -35,151 +35,12 @@ def restored(records: list[Any], layout: Layout) -> list[Any]:
     return tail if window is None else window
 
 
-def test_a_history_that_is_the_log_needs_no_layout() -> None:
-    records = [user(), assistant(), user(), assistant()]
-    layout = logged(records).layout(records)
-    assert layout.to_state() is None
-    assert layout.skip == 0
-    tail = logged(records).layout(records[2:])
-    assert (tail.to_state(), tail.skip) == (None, 2)
-
-
-def test_dropped_shortened_pinned_and_foreign_messages_come_back_as_they_were() -> None:
-    records = [user(), assistant(), user(), calls("a"), results("a"), assistant(), user(), assistant()]
-    shortened = {**records[4], "content": results("a", content=[{"text": "cut"}])["content"]}
-    history = [
-        records[0],
-        records[1],
-        user("never logged"),
-        records[2],
-        records[3],
-        shortened,
-        pinned(records[5]),
-        *records[6:],
-    ]
-    layout = logged(records).layout(history)
-    assert restored(records, layout) == history
-    assert len(layout.bodies) == 3
-    assert layout.after == records[5]["tracking_id"]
-
-
-def test_the_state_stays_the_same_while_messages_are_only_added() -> None:
-    records = [user(), assistant(), user(), assistant(), user(), assistant()]
-    log = logged(records)
-    history = [records[0], records[1], records[4], records[5]]
-    state = log.layout(history).to_state()
-    for message in (user(), assistant()):
-        log.adding(message)
-        history.append(message)
-        assert log.layout(history).to_state() == state
-        log.added()
-
-
-def test_bytes_are_written_as_json_and_read_back() -> None:
-    image = {**user(), "content": [{"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}]}
-    history = [user("never logged"), image]
-    layout = MessageLog().layout(history)
-    assert restored([], layout) == history
-
-
-def test_old_messages_travel_with_the_layout_so_that_a_restore_reads_only_the_newest_records() -> None:
-    records = [message for _ in range(400) for message in (user(), assistant())]
-    history = [*records[:2], *records[100:102], *records[-4:]]
-    log = logged(records)
-    layout = log.layout(history)
-    assert layout.skip == len(records) - 5
-    assert len(layout.bodies) == 4
-    assert restored(records, layout) == history
-
-
-def test_a_large_old_message_stays_in_the_log() -> None:
-    image = {**user(), "content": [{"image": {"format": "png", "source": {"bytes": b"x" * 20_000}}}]}
-    records = [user(), assistant(), image, assistant(), *[message for _ in range(300) for message in (user(), assistant())]]
-    history = [*records[:4], *records[-4:]]
-    layout = logged(records).layout(history)
-    assert layout.skip == 2
-    assert len(layout.bodies) == 3
-    assert restored(records, layout) == history
-
-
 def test_at_most_so_many_records_are_read_ahead() -> None:
     records = [message for _ in range(400) for message in (user(), assistant())]
     history = records[:2] + [message for at in range(400, 800, 4) for message in records[at : at + 2]]
     layout = logged(records).layout(history)
     assert len(records) - layout.skip <= READ_AHEAD + 1
     assert restored(records, layout) == history
-
-
-def test_a_log_is_never_read_from_a_result_whose_call_is_left_out() -> None:
-    records = [user(), assistant(), user(), calls("a"), results("a"), assistant(), user(), assistant()]
-    history = [user("never logged"), {**records[3], "content": calls("b")["content"]}, records[4], *records[6:]]
-    layout = logged(records).layout(history)
-    assert layout.skip == 3
-    assert restored(records, layout) == history
-
-
-def test_a_history_from_which_everything_went_stays_empty() -> None:
-    records = [user(), assistant()]
-    layout = logged(records).layout([])
-    assert layout.skip == 1
-    assert restored(records, layout) == []
-    assert MessageLog().layout([]).to_state() is None
-
-
-def test_a_message_logged_twice_is_found() -> None:
-    again = user("the same")
-    records = [again, assistant(), again, assistant(), user(), assistant()]
-    for history in (
-        records,
-        records[2:],
-        [records[1], again, records[3]],
-        [user("never logged"), again, records[3], *records[4:]],
-    ):
-        assert restored(records, logged(records).layout(history)) == history
-
-
-def test_a_message_that_was_extended_is_its_later_record() -> None:
-    first = user("one")
-    extended = {**first, "content": [{"text": "one"}, {"text": "two"}]}
-    records = [user(), assistant(), first, extended, assistant()]
-    history = [records[0], records[1], extended, records[4]]
-    assert restored(records, logged(records).layout(history)) == history
-
-
-def test_a_message_whose_logging_failed_is_not_counted() -> None:
-    records = [user(), assistant()]
-    log = logged(records)
-    lost = user("lost")
-    log.adding(lost)
-    log.settle()
-    history = [records[1], lost]
-    assert restored(records, log.layout(history)) == history
-    log.adding(lost)
-    log.adding(assistant())
-    assert log.length == 3
-
-
-def test_a_log_that_lacks_a_record_is_taken_as_it_is() -> None:
-    records = [user(), assistant(), user(), assistant(), user()]
-    layout = stored(logged(records).layout([records[0], records[3], records[4]]))
-    assert layout.replay(records[1:]) is None
-    assert layout.replay(records[:2]) is None
-
-
-def test_results_that_may_be_repairs_are_not_counted_as_records() -> None:
-    repaired = [
-        user(),
-        calls("a"),
-        results("a", content=[{"text": "Tool was interrupted."}], status="error"),
-        user(),
-        assistant(),
-    ]
-    log = MessageLog(10)
-    log.add_restored(repaired)
-    assert log.length == 14
-    assert log.layout(repaired[3:]).skip == 12
-    layout = stored(log.layout(repaired))
-    assert layout.replay(copy.deepcopy(repaired)) == repaired
 
 
 def test_messages_of_old_logs_get_the_same_id_at_every_restore() -> None:

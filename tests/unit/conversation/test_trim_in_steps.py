@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from strands import Agent
-from strands.session import FileSessionManager
-from strands.types.content import Message
 
 from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, PromptCacheMonitor
 from strands_manga_memory.conversation import default_counter
@@ -50,29 +48,10 @@ def test_the_high_mark_is_never_passed_and_a_step_ends_at_the_low_one() -> None:
     assert all(1_200 - 200 <= after <= 1_200 for after in steps), "down to the low mark, and no further than one message"
 
 
-def test_what_must_stay_is_not_shortened_to_the_low_mark() -> None:
-    agent, _ = talk(ImportanceWeightedConversationManager(2_000, trim_to=800), 20)
-    long = prose()[:6_000]
-    size = default_counter().count({"role": "user", "content": [{"text": long}]})
-    assert 1_000 < size < 1_900
-    agent(long)
-    assert any(message["content"][0].get("text") == long for message in agent.messages)
-
-
 def test_a_cap_in_turns_goes_down_by_the_same_share() -> None:
     agent, model = talk(ImportanceWeightedConversationManager(100_000, trim_to=50_000, max_turns=20), 60)
     assert whole_prefixes(model.requests[25:]) >= 0.8
     assert sum(message["role"] == "user" for message in agent.messages) <= 20
-
-
-def test_a_restored_agent_goes_on_with_the_same_prefix(tmp_path: Path) -> None:
-    def manager() -> ImportanceWeightedConversationManager:
-        return ImportanceWeightedConversationManager(2_000, trim_to=1_200)
-
-    _, before = talk(manager(), 40, session_manager=FileSessionManager("s", storage_dir=str(tmp_path)))
-    _, after = talk(manager(), 1, seed=2, session_manager=FileSessionManager("s", storage_dir=str(tmp_path)))
-    told: list[list[Message]] = [before.requests[-1].messages, after.requests[0].messages]
-    assert [each["content"] for each in told[1][: len(told[0])]] == [each["content"] for each in told[0]]
 
 
 def sizes_of(manager: ImportanceWeightedConversationManager, characters: int, turns: int = 150) -> list[int]:
@@ -100,61 +79,6 @@ def test_a_step_makes_room_for_as_many_turns_as_asked() -> None:
     assert len(gaps) >= 5
     assert all(6 <= gap <= 10 for gap in gaps), gaps
     assert max(sizes) <= 4_096
-
-
-def test_a_step_gives_up_a_third_at_most() -> None:
-    sizes = sizes_of(ImportanceWeightedConversationManager(2_000, trim_every=50), 120)
-    steps = [after for before, after in itertools.pairwise(sizes) if after < before]
-    assert steps
-    assert all(1_300 <= after <= 1_420 for after in steps), steps
-
-
-@pytest.mark.parametrize(
-    ("characters", "grow_to", "makes_room"), [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)]
-)
-def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_full(
-    characters: int, grow_to: int, *, makes_room: bool
-) -> None:
-    said = sentences(3)
-    manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
-    manager.history.limits.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
-    agent = Agent(
-        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager, callback_handler=None
-    )
-    count = default_counter().count
-    while sum(map(count, agent.messages)) < 2_900:
-        agent(next(said))
-    found = prose()[5_000 : 5_000 + characters]
-    agent.messages += [
-        {"role": "user", "content": [{"text": "What have you got?"}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "find", "input": {}}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": found}]}}]},
-        {"role": "assistant", "content": [{"text": "A good deal."}]},
-    ]
-    assert sum(map(count, agent.messages)) < 4_000
-    agent("And what else?")
-    blocks = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
-    assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
-
-
-@pytest.mark.parametrize("settings", [{"trim_every": 7}, {"trim_to": 2_867}])
-def test_the_marks_follow_a_budget_that_is_set_later(settings: dict[str, int]) -> None:
-    manager = ImportanceWeightedConversationManager(4_096, **settings)
-    limits = manager.history.limits
-    limits.max_tokens = limits.grow_to = 2_000 if "trim_every" in settings else 6_000
-    _, model = talk(manager, 80, seed=4)
-    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
-    assert max(sizes) <= manager.max_tokens
-    assert whole_prefixes(model.requests[50:]) >= 0.75
-
-
-def test_without_a_low_mark_a_budget_that_is_set_later_is_filled() -> None:
-    manager = ImportanceWeightedConversationManager(1_000)
-    limits = manager.history.limits
-    limits.max_tokens = limits.grow_to = 4_000
-    _, model = talk(manager, 60, seed=4)
-    sizes = [sum(map(default_counter().count, request.messages)) for request in model.requests]
-    assert min(sizes[40:]) > 3_400
 
 
 def test_a_number_of_turns_that_is_none_is_refused() -> None:

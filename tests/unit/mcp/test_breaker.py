@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.mcp import BreakerPolicy, CircuitBreaker, Permit
+from strands_manga_memory.mcp import BreakerEvent, BreakerPolicy, CircuitBreaker, Permit
 from strands_manga_memory.testing import FakeClock
 
 _LEASE = 3.25
@@ -35,6 +35,19 @@ def half_open(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
     fail(breaker, settings.get("failures", 5))
     clock.advance(breaker.retry_after)
     return breaker, clock
+
+
+def test_five_failures_in_a_row_open_it() -> None:
+    breaker, clock = breaker_of()
+    seen = []
+    for _ in range(5):
+        seen.append((breaker.state, breaker.health, breaker.failures))
+        fail(breaker)
+    assert seen == [("closed", "healthy", n) for n in range(3)] + [("closed", "degraded", n) for n in (3, 4)]
+    assert (breaker.state, breaker.health, breaker.failures, breaker.retry_after) == ("open", "unavailable", 5, 30.0)
+    assert breaker.try_acquire() is None
+    clock.advance(29.999)
+    assert breaker.try_acquire() is None
 
 
 def test_an_ignored_outcome_is_neutral() -> None:
@@ -104,6 +117,20 @@ def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
     assert breaker.state == "half_open"
 
 
+def test_outcomes_without_a_permit() -> None:
+    breaker, clock = breaker_of(failures=2, max_reset_after=300)
+    breaker.record(succeeded=False)
+    assert breaker.state == "closed"
+    breaker.record(succeeded=False)
+    breaker.record(succeeded=False)  # a call that began before it opened
+    assert (breaker.state, breaker.retry_after, breaker.failures) == ("open", 30, 2)
+    clock.advance(30)
+    breaker.record(succeeded=False)
+    assert (breaker.state, breaker.retry_after) == ("open", 60)
+    breaker.record(succeeded=True)
+    assert (breaker.state, breaker.failures) == ("closed", 0)
+
+
 def test_a_restored_breaker_waits_for_the_rest_of_its_time() -> None:
     breaker, clock = breaker_of(failures=3)
     breaker.restore(3, 12.0)
@@ -127,6 +154,26 @@ def test_it_can_be_operated_by_hand() -> None:
     breaker.reset()
     assert (breaker.state, breaker.reason) == ("closed", "")
     assert breaker.try_acquire() is not None
+
+
+def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:
+    heard: list[BreakerEvent] = []
+
+    def listen(event: BreakerEvent) -> None:
+        heard.append(event)
+        raise RuntimeError("a listener")
+
+    clock = FakeClock(0)
+    breaker = CircuitBreaker(1, name="server/tool", clock=clock, on_event=listen)
+    fail(breaker)
+    clock.advance(30)
+    acquired(breaker).success()
+    assert [(event.before, event.after, event.reason, event.at) for event in heard] == [
+        ("closed", "open", "failures", 0),
+        ("open", "half_open", "probe", 30),
+        ("half_open", "closed", "probe_succeeded", 30),
+    ]
+    assert heard[0].name == "server/tool"
 
 
 @pytest.mark.parametrize(
