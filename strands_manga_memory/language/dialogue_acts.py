@@ -78,8 +78,7 @@ def plain(text: str) -> str:
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
-    text = text.lower().replace("\u2019", "'")
-    return _SPACE_IN_CONTRACTION.sub("", text) if " '" in text or " n't" in text else text
+    return _SPACE_IN_CONTRACTION.sub("", text.lower().replace("\u2019", "'"))
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
@@ -196,8 +195,6 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 def statements(text: str) -> str:
     """Return a text without the clauses in which the speaker asks about themselves, such as "What is my favorite genre?"."""
-    if not _QUESTION_CUE.search(text):
-        return text
     sentences = _SENTENCE_WITH_END.findall(text)
     return "".join(_without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain, islice
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.packs import any_language
@@ -42,8 +41,8 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             continue
         said = head_and_tail(text)
         asks, waits = any(map(is_question, split_sentences(said))), _WAITS.search(said) is not None
-        later = (head_and_tail(other) for who, other in islice(lines, at + 1, None) if who == "assistant" and other.strip())
-        first = next(later, "")
+        answers = [head_and_tail(other) for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
+        first = answers[0] if answers else ""
         is_postponed = POSTPONED.search(first) is not None
         if not (asks or waits or (is_postponed and not extract_preferences([said]))):
             continue
@@ -51,7 +50,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
         is_open = not first or waits or is_postponed
-        if is_open and not any(is_answer(each, question) for each in (chain([first], later) if waits else later)):
+        if is_open and not any(is_answer(each, question) for each in (answers if waits else answers[1:])):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 
