@@ -471,8 +471,8 @@ def test_the_model_can_search_for_itself() -> None:
     ("settings", "says"),
     [
         ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"retriever": 3}, r"retriever must have a method search\(question, limit\), got 3"),
-        ({"history": []}, r"history must be a function that returns messages, got \[\]"),
+        ({"retriever": 3}, "retriever must be Retriever or None, got 3"),
+        ({"history": []}, r"history must be Source or None, got \[\]"),
     ],
 )
 def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:

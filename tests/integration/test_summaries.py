@@ -802,10 +802,10 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
         ({"facts_tokens": -1}, "facts_tokens must be a whole number of 0 or more, got -1"),
         ({"hard_tokens": 10}, r"hard_tokens must be at least tokens \(8000\), got 10"),
         ({"strategy": "later"}, "strategy must be one of 'background', 'async', 'inline', got 'later'"),
-        ({"model": "gpt"}, "model must be a strands Model or a function of a Prompt, got 'gpt'"),
-        ({"slots": 3}, r"slots must have a method extract\(messages\), got 3"),
-        ({"trimmer": "fifo"}, "trimmer must be an ImportanceWeightedConversationManager, got 'fifo'"),
-        ({"log": []}, r"log must be a function, got \[\]"),
+        ({"model": "gpt"}, "model must be Model or Summarizer or None, got 'gpt'"),
+        ({"slots": 3}, "slots must be FactExtractor or None, got 3"),
+        ({"trimmer": "fifo"}, "trimmer must be ImportanceWeightedConversationManager or None, got 'fifo'"),
+        ({"log": []}, r"log must be Log or None, got \[\]"),
         ({"on_warning": 1}, "on_warning must be a function, got 1"),
         ({"rest_seconds": -1}, "rest_seconds must be 0 or more, got -1"),
         ({"wait_seconds": float("nan")}, "wait_seconds must be 0 or more, got nan"),
@@ -818,7 +818,7 @@ def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
 
 @pytest.mark.parametrize("name", ["trigger", "sizes", "schedule"])
 def test_what_is_no_policy_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a Summary"):
+    with pytest.raises(ValueError, match=f"{name} must be Summary"):
         Manager(**{name: {"tokens": 10}})
 
 
