@@ -24,9 +24,10 @@ from strands_manga_memory.conversation.truncation import (
 )
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.search import split_passages
+from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import blocks_of, result_texts, spoken_text
 from strands_manga_memory.messages.injection import LEFT_OUT, READER
-from strands_manga_memory.messages.message_parts import media_kind
+from strands_manga_memory.messages.message_parts import PLACEHOLDER, media_kind
 from strands_manga_memory.messages.provider_format import media_note
 from strands_manga_memory.stores.codec import as_json
 
@@ -54,7 +55,8 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed by truncation, and replaced by a marker."""
-    return any(CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in _strings(message["content"]))
+    texts = _strings(message["content"])
+    return any(text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts)
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
@@ -260,12 +262,16 @@ _LONG_TEXT = 2_000
 _MOST_PASSAGES = 400
 """Number of last passages of a long text that are considered."""
 
+_LONGEST_IDLE = 200
+"""Most characters of a text that may count as small talk."""
+
 
 def condensed_message(message: Message) -> Message | None:
     """Return a short form of a user message or of a message with tool results.
 
     Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to the passages
-    that state something important, such as a wish, a correction or a condition.
+    that state something important, such as a wish, a correction or a condition. Of several texts, those without information,
+    such as thanks, are replaced by ``[…]``.
 
     None if the message is of another kind, is short already, or was truncated before.
     """
@@ -275,11 +281,22 @@ def condensed_message(message: Message) -> Message | None:
         if "toolResult" in block:
             short.append(_condensed_result(block["toolResult"]))
         elif [*block] == ["text"] and isinstance(block["text"], str):
-            short.append({"text": _telling_passages(block["text"], message)})
+            is_idle = len(content) > 1 and _is_idle(block["text"])
+            short.append({"text": PLACEHOLDER if is_idle else _telling_passages(block["text"], message)})
         else:
             return None
+    if all(block.get("text") == PLACEHOLDER for block in short):
+        return None
     is_shorter = bool(short) and short != content and not is_truncated(message)
     return cast("Message", {**message, "content": short}) if is_shorter else None
+
+
+def _is_idle(text: str) -> bool:
+    """Return whether a short text of a user is small talk, or states nothing."""
+    if len(text) > _LONGEST_IDLE:
+        return False
+    act = dialogue_act(text, "user")
+    return act in SMALL_TALK_ACTS or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
 
 
 def _telling_passages(text: str, message: Message) -> str:

@@ -25,6 +25,13 @@ def test_a_long_text_of_the_user_is_condensed_to_its_wishes() -> None:
     assert condensed_message(short) is None, "it is not condensed again"
 
 
+def test_thanks_beside_a_request_are_left_out_of_the_short_form() -> None:
+    short: Any = condensed_message(texts("ありがとうございます、助かりました。", "大阪で駐車場のあるホテルを探してください。"))
+    assert [block["text"] for block in short["content"]] == ["[…]", "大阪で駐車場のあるホテルを探してください。"]
+    assert is_truncated(short)
+    assert condensed_message(short) is None, "it is not condensed again"
+
+
 @pytest.mark.parametrize(
     "said", [["\n".join(LINES)], ["I prefer paperbacks."], ["Thanks."], ["Thanks.", "Bye."], ["I like A.", "I hate B."]]
 )
