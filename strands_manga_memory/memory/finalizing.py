@@ -37,7 +37,7 @@ from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, P
 from strands_manga_memory.memory.memory_search import OlderMemories
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition, not_erased_since
 from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preference_log import PreferenceLog, StoredRemovals, erased_at, forgotten_id, note_id
+from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
 from strands_manga_memory.memory.records import (
     DAY,
     RETENTION,
@@ -53,7 +53,7 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     summary_id,
 )
-from strands_manga_memory.memory.statements import PreferenceChange, Statement, valid
+from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest, valid
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
@@ -160,7 +160,7 @@ class MemoryKeeper:
         log = PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
         erased = partition.erased()
         partition.guard = not_erased_since(owner.partition, erased)
-        return _FinalizedUser(partition, log, erased, log.removals())
+        return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
         """Return a changed copy of the memory ``known``, or a new memory if ``known`` is None.
@@ -363,7 +363,8 @@ class _FinalizedUser:
     partition: UserPartition
     log: PreferenceLog
     erased: Item | None
-    removals: StoredRemovals
+    removals: tuple[Removal, ...]
+    forgotten: Mapping[str, float]
 
     def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
         """Apply the function ``change`` to a stored memory, and return the memory that is stored afterwards.
@@ -377,7 +378,7 @@ class _FinalizedUser:
 
     def deleted_at(self, memory_id: str) -> float:
         """Return the time when a memory was deleted, in seconds since 1970. 0 if no deletion is recorded."""
-        return self.removals.notes.get(forgotten_id(memory_id), 0.0)
+        return self.forgotten.get(forgotten_id(memory_id), 0.0)
 
 
 def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
@@ -484,18 +485,19 @@ def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
     return bool(covered > transcript.covered or (covered == transcript.covered and revisions >= transcript.revisions))
 
 
-def _without_removed(transcript: Transcript, removals: StoredRemovals, *, after: float) -> Transcript:
+def _without_removed(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
     """Return a session's transcript without the messages up to the time ``after``, and without turns with removed content.
 
     A turn has removed content if one of its messages was retracted or states a preference that was deleted later.
     """
+    retracted = {each.message for each in removals}
 
     def is_removed(each: Utterance) -> bool:
-        if each.message_id and note_id(each.message_id) in removals.notes:
+        if each.message_id and message_digest(each.message_id) in retracted:
             return True
         found = extract_preferences([each.text]) if each.role == "user" else []
         stated = [Statement(preference, each.at, each.message_id or None) for preference in found]
-        return len(valid(stated, removals.preferences)) < len(stated)
+        return len(valid(stated, removals)) < len(stated)
 
     # Whole turns are removed, because an answer may quote the message.
     gone = {each.turn for each in transcript.utterances if is_removed(each)}

@@ -51,7 +51,6 @@ _STATE = "state"
 _CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
 _TEXT = TypeAdapter(str)
 _CONTENT = TypeAdapter(PartitionContent)
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _LATE_SECONDS = 60.0
 """Longest time from a statement until the preference log has it. A context may lack statements of this time."""
 
@@ -227,7 +226,18 @@ class HotProfile:
                 removed=uuid.uuid4().hex if removes else state.removed,
             )
 
-        self._publish(changed, _FIRST_WAIT, time.monotonic() + TTL)
+        until = time.monotonic() + TTL
+
+        def publish_again() -> None:
+            if time.monotonic() < until:  # later, every older copy has expired
+                self.update(changed, drops=True)
+
+        try:
+            self.update(changed, drops=True)
+        except StoreError as error:
+            logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
+            # The table has the change, so the exit does not wait for the hot tier.
+            shared_writer(self._hot, None).repeat(("publish", self.name), publish_again, is_needed=lambda: False)
 
     def put_tombstone(self, *, ttl: float) -> int:
         """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds, and return its epoch.
@@ -278,20 +288,6 @@ class HotProfile:
             read_at, content = data
             # The limit matters if a removal could not be published.
             return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
-
-    def _publish(self, change: Callable[[ProfileState], ProfileState | None], wait: float, until: float) -> None:
-        try:
-            self.update(change, drops=True)
-        except StoreError as error:
-            if time.monotonic() > until:  # every older copy has expired
-                return
-            logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
-            shared_writer(self._hot, None).later(
-                ("publish", uuid.uuid4().hex),
-                wait,
-                lambda: self._publish(change, min(_LONGEST_WAIT, 2 * wait), until),
-                is_needed=lambda: False,  # the table has the change, so the exit does not wait for the hot tier
-            )
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
         """Decode a user's record from the hot tier. Without a record, the result is an empty state.
@@ -491,12 +487,12 @@ class ProfileCache:
         is_renewed = revision != state.revision
         if not is_renewed and version == self._log_version:
             return state
-        logged, known = log.read(())[0], log.removals().all
+        logged = log.read()[0]
         context = state.context if self.context.read_at is None else self.context
         since = -math.inf if context is None or context.read_at is None else context.read_at - _LATE_SECONDS
 
         def changed(state: ProfileState) -> ProfileState | None:
-            removals = latest_removals([*state.removals, *known])
+            removals = latest_removals([*state.removals, *logged.removals])
             statements = merged(state.statements, (each for each in logged.statements if each.at > since))
             kept = tuple(each for each in recent(statements, removals) if each.at > logged.erased_at)
             new = replace(state, statements=kept, removals=removals)

@@ -7,7 +7,7 @@ import math
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -20,7 +20,6 @@ from strands_manga_memory.memory.records import (
     ERASED,
     FORGOTTEN,
     RETENTION,
-    RETRACTED,
     MemoryRecord,
     MemoryType,
     Owner,
@@ -42,7 +41,6 @@ from strands_manga_memory.memory.statements import (
     SlotState,
     Statement,
     fold,
-    latest_removals,
     message_digest,
 )
 from strands_manga_memory.stores.codec import trusted
@@ -56,7 +54,7 @@ _MOST_WRITES = 90
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _NOTE_SECONDS = 90 * DAY
-"""Seconds that a retraction or deletion is stored. All earlier sessions are finalized within this time."""
+"""Seconds that the deletion of a memory is stored. All earlier sessions are finalized within this time."""
 _MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
 _USUAL_SLOTS = frozenset(
     ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
@@ -64,26 +62,6 @@ _USUAL_SLOTS = frozenset(
 """Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET = "sources", "set"
 """Names in the metadata of a preference: the messages of its values, and the value that the application set last."""
-
-
-@dataclass(frozen=True)
-class StoredRemovals:
-    """Stored deletions of a user's memories. Messages from before a deletion must not restore the deleted memory.
-
-    Attributes:
-        preferences: Deleted preferences.
-        notes: Times of retractions of messages (keys from ``note_id``), and of deletions of memories derived from sessions
-            (keys from ``forgotten_id``).
-    """
-
-    preferences: tuple[Removal, ...] = ()
-    notes: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def all(self) -> tuple[Removal, ...]:
-        """Deletions of preferences and retractions of messages, the latest 200, in the order of their times."""
-        retracted = [Removal(at, message=id_[len(RETRACTED) :]) for id_, at in self.notes.items() if id_.startswith(RETRACTED)]
-        return latest_removals([*self.preferences, *retracted])
 
 
 class PreferenceLog:
@@ -117,24 +95,20 @@ class PreferenceLog:
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
 
-    def removals(self) -> StoredRemovals:
-        """Read the deletions of memories and retractions of messages of the user, in one query."""
-        rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{RETRACTED}~")
-        items = {str(row["memory_id"]): row for row in rows}
-        deleted = self._logged(items.pop(CHANGES, None)).removals
-        return StoredRemovals(deleted, {id_: float(row.get("at") or 0.0) for id_, row in items.items()})
+    def removals(self) -> tuple[tuple[Removal, ...], dict[str, float]]:
+        """Read deletions in one query: of preferences and messages, and the times of those of memories derived from sessions.
 
-    def read(self, statements: Iterable[Statement]) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Return the log with the retractions of the statements' messages, the log's table item, and the erasure marker."""
-        owner = self.partition.owner
-        changes, erased = (owner.changes_partition, CHANGES), (owner.partition, ERASED)
-        notes = {(owner.changes_partition, note_id(each.message_id)) for each in statements if each.message_id}
-        found = self.partition.table.batch_get([changes, erased, *notes])
-        retractions = tuple(
-            Removal(float(found[key].get("at") or 0.0), message=key[1].removeprefix(RETRACTED)) for key in notes & found.keys()
-        )
-        item, marker = found.get(changes), found.get(erased)
-        return replace(self._logged(item), erased_at=erased_at(marker), retractions=retractions), item, marker
+        The keys of the times are from ``forgotten_id``.
+        """
+        rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~")
+        items = {str(row["memory_id"]): row for row in rows}
+        removals = self._logged(items.pop(CHANGES, None)).removals
+        return removals, {id_: float(row.get("at") or 0.0) for id_, row in items.items()}
+
+    def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
+        """Return the log, the log's table item, and the erasure marker."""
+        item, marker = self._marks()
+        return replace(self._logged(item), erased_at=erased_at(marker)), item, marker
 
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to new sessions and live agents.
@@ -176,13 +150,13 @@ class PreferenceLog:
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
         """Read the signals that another service has not accepted yet, in order."""
-        return self.read(())[0].signals
+        return self.read()[0].signals
 
     def acknowledge(self, numbers: Collection[int]) -> None:
         """Delete the signals with the given numbers, which another service has accepted."""
 
         def attempt() -> bool | None:
-            logged, item, _ = self.read(())
+            logged, item, _ = self.read()
             if item is None:
                 return True
             left = tuple(each for each in logged.signals if each.number not in numbers)
@@ -213,7 +187,9 @@ class PreferenceLog:
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record the deletion of a memory derived from sessions. Finalizing an earlier session must not restore the memory."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
-            self.partition.table.put(self._note(forgotten_id(memory_id), at))
+            owner, expires_at = self.partition.owner, int(at + _NOTE_SECONDS)
+            note = {"user_id": owner.changes_partition, "memory_id": forgotten_id(memory_id), "at": at}
+            self.partition.table.put({**note, "expires_at": expires_at})
 
     # Inside
 
@@ -228,14 +204,13 @@ class PreferenceLog:
         Otherwise, return the changed records, and the revisions before and after the write (None if nothing was written).
         """
         table, owner = self.partition.table, self.partition.owner
-        logged, item, erased = self.read(change.statements)
+        logged, item, erased = self.read()
         after = logged.after(change)
         if after is None:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
         written = self._item(after)
         writes = [Write(item=written, when=unchanged(item))]
-        writes += [Write(item=self._note(f"{RETRACTED}{each.message}", each.at)) for each in change.removals if each.message]
         writes.append(not_erased_since(owner.partition, erased))
         if change.signals and after.signals:
             writes.append(Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}))
@@ -355,10 +330,6 @@ class PreferenceLog:
             key["waiting"] = len(logged.signals)  # not encrypted, for the report of an erasure
         return {**key, "revision": logged.revision, "version": uuid.uuid4().hex, **stored}
 
-    def _note(self, id_: str, at: float) -> Item:
-        expires_at = int(at + _NOTE_SECONDS)
-        return {"user_id": self.partition.owner.changes_partition, "memory_id": id_, "at": at, "expires_at": expires_at}
-
 
 def bucket_of(owner: Owner) -> str:
     """Return the partition key under which the table lists a user with signals that another service has not accepted yet."""
@@ -373,11 +344,6 @@ def _revision_of(item: Item | None, erased: Item | None) -> str:
 def erased_at(marker: Item | None) -> float:
     """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker."""
     return -math.inf if marker is None else float(marker.get("at") or 0.0)
-
-
-def note_id(message_id: str) -> str:
-    """Return the id of the table item that records the retraction of a message."""
-    return f"{RETRACTED}{message_digest(message_id)}"
 
 
 def forgotten_id(memory_id: str) -> str:

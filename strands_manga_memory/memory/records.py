@@ -134,8 +134,6 @@ LATEST = "~by_age"
 """Id of the item that lists the latest facts and feedback. It sorts before all other items with the prefix ``INTERNAL``."""
 CHANGES = "~changes"
 """Id of the item with a user's ``PreferenceLog``."""
-RETRACTED = "~retracted#"
-"""Prefix of the ids of items that record the deletion of a message's preferences."""
 FORGOTTEN = "~forgotten#"
 """Prefix of the ids of items that record the deletion of a memory derived from sessions."""
 

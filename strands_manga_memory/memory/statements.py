@@ -32,7 +32,7 @@ MOST_RECENT = 30
 MOST_SLOTS = 100
 """Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
 MOST_OF_A_SLOT = 8
-_MOST_REMOVALS = 200
+_MOST_REMOVALS = 300
 
 _TIME = attrgetter("at")
 _STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
@@ -290,12 +290,11 @@ class LoggedChanges:
 
     Attributes:
         statements: Preferences stated in messages, in the order of their times.
-        removals: Deleted preferences.
+        removals: Deleted preferences and retracted messages.
         revision: Token that changes whenever live agents must read the preferences again.
         signals: Signals that another service has not accepted yet, in the order of their numbers.
         next_number: Number of the next signal.
         erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
-        retractions: Retractions of the messages whose statements are to be stored. Other retractions are not read.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -304,11 +303,10 @@ class LoggedChanges:
     signals: tuple[PreferenceSignal, ...] = ()
     next_number: int = 1
     erased_at: float = -math.inf
-    retractions: tuple[Removal, ...] = ()
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
-        return tuple(each for each in valid(statements, [*self.removals, *self.retractions]) if each.at > self.erased_at)
+        return tuple(each for each in valid(statements, self.removals) if each.at > self.erased_at)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
         """Return the preference log after a change of preferences, or None if the change has no effect."""
@@ -318,12 +316,12 @@ class LoggedChanges:
         is_changed = statements != self.statements
         if not (is_changed or removals or change.record or change.dropped or signals != self.signals):
             return None
-        deleted = [each for each in removals if not each.message]
-        is_read = change.record or deleted or (removals and is_changed)
+        is_deletion = any(not each.message for each in removals)
+        is_read = change.record or is_deletion or (removals and is_changed)
         return replace(
             self,
             statements=statements,
-            removals=latest_removals([*self.removals, *deleted]),
+            removals=latest_removals([*self.removals, *removals]),
             revision=uuid.uuid4().hex if is_read else self.revision,
             signals=signals,
             next_number=max([self.next_number, *(each.number + 1 for each in signals)]),
@@ -339,5 +337,5 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 200 distinct deletions of preferences and retractions of messages, in the order of their times."""
+    """Return the latest 300 distinct deletions of preferences and retractions of messages, in the order of their times."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])

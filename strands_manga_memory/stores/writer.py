@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from strands_manga_memory.arguments import positive
@@ -274,26 +275,28 @@ class Writer:
             self._timers[key] = (self._clock() + delay, job)
             self._wake()
 
-    def repeat(self, key: Hashable, work: Callable[[], object]) -> None:
+    def repeat(self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always) -> None:
         """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
 
         The function runs again after each ``StoreError``, with growing pauses. Any other error is logged and ends it.
+        ``is_needed`` is a function as for ``submit``.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
             waiting.append(work)
             is_first = len(waiting) == 1
         if is_first:
-            self.submit(key, lambda: self._repeat(key, _FIRST_PAUSE))
+            self.submit(key, lambda: self._repeat(key, _FIRST_PAUSE, is_needed), is_needed=is_needed)
 
-    def _repeat(self, key: Hashable, pause: float) -> None:
+    def _repeat(self, key: Hashable, pause: float, is_needed: Callable[[], bool]) -> None:
         while waiting := self._repeated.get(key):
             with logged_errors(logger, "failed to store data in the background"):
                 try:
                     waiting[0]()
                 except StoreError as error:
                     logger.warning("error=<%s> | failed to store data in the background, retrying", type(error).__name__)
-                    self.later(key, pause, lambda: self._repeat(key, min(_LONGEST_PAUSE, 2 * pause)))
+                    longer = partial(self._repeat, key, min(_LONGEST_PAUSE, 2 * pause), is_needed)
+                    self.later(key, pause, longer, is_needed=is_needed)
                     return
             with self._changed:
                 waiting.popleft()
