@@ -81,6 +81,34 @@ def test_a_step_makes_room_for_as_many_turns_as_asked() -> None:
     assert max(sizes) <= 4_096
 
 
+@pytest.mark.parametrize(
+    ("characters", "grow_to", "makes_room"), [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)]
+)
+def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_full(
+    characters: int, grow_to: int, *, makes_room: bool
+) -> None:
+    said = sentences(3)
+    manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
+    manager.history.limits.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
+    agent = Agent(
+        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager, callback_handler=None
+    )
+    count = default_counter().count
+    while sum(map(count, agent.messages)) < 2_900:
+        agent(next(said))
+    found = prose()[5_000 : 5_000 + characters]
+    agent.messages += [
+        {"role": "user", "content": [{"text": "What have you got?"}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "find", "input": {}}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": found}]}}]},
+        {"role": "assistant", "content": [{"text": "A good deal."}]},
+    ]
+    assert sum(map(count, agent.messages)) < 4_000
+    agent("And what else?")
+    blocks = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
+
+
 def test_a_number_of_turns_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="trim_every must be"):
         ImportanceWeightedConversationManager(4_096, trim_every=0)
