@@ -320,20 +320,14 @@ def _title(match: re.Match[str]) -> str | None:
     Text in Japanese title brackets is a title. Other quoted text is a title only next to a word such as "book".
     """
     brackets, inside = match["value"][0], match["value"][1:-1].strip()
-    is_named = match["named"] is not None or match["label"] is not None
-    is_marked = is_named or match["before"] is not None or match["after"] is not None
-    if (match["no"] is not None and match["after"] is None) or "。" in inside or inside.endswith((".", ",")):
+    is_named = bool(match["named"] or match["label"])
+    is_marked = is_named or bool(match["before"] or match["after"])
+    if (match["no"] and not match["after"]) or "。" in inside or inside.endswith((".", ",")):
         return None
-    if brackets in "『《":
-        is_title = True
-    elif inside.isascii():
-        is_title = is_named or (is_marked and _is_title_case(inside))
-    else:
-        is_title = is_marked
-    if not is_title:
-        return None
+    has_form = is_named or not inside.isascii() or _is_title_case(inside)
+    is_title = brackets in "『《" or (is_marked and has_form)
     title = normalized(inside)
-    return title if len(title) > 1 else None
+    return title if is_title and len(title) > 1 else None
 
 
 _LANGUAGES = canonical_words("entities.languages")
