@@ -425,8 +425,9 @@ class Conversation:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
         tombstone = self._put_tombstone(durable or self._hot(), known)
         if durable is not None:
-            if hot is not None:
-                self._put_tombstone_again(hot, tombstone)
+            if hot is not None and not self._put_tombstone_again(hot, tombstone):
+                self.delete()  # above an expiry or rewind that the durable tier has lost
+                return
             durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
@@ -443,17 +444,23 @@ class Conversation:
                 self.local.begin_after(tombstone)
         return tombstone
 
-    def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> None:
-        """Put the durable tier's tombstone into the hot tier, unless that has the same incarnation or a later one."""
+    def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
+        """Put the durable tier's tombstone into the hot tier, unless that has the same incarnation or a later one.
+
+        Returns:
+            False if the hot tier's incarnation would carry over turns from before the deletion.
+        """
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
                     tier.read_to_delete()
-                if tier.record is not None and tier.record.incarnation >= tombstone.incarnation:
-                    return
+                found = tier.record or Record()
+                if found.incarnation >= tombstone.incarnation:
+                    return found.carries_from >= tombstone.carries_from
                 if tier.write(tombstone):
                     self.local.hot_copy = tombstone
-                    return
+                    break
+        return True
 
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).

@@ -185,6 +185,23 @@ def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_to
     assert sleeper.local.dropped == 2
 
 
+def test_deletion_ends_what_an_expiry_of_the_same_second_carries_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion has read neither tier since the expiry, and the durable tier has lost the expiry's tombstone."""
+    stores = Stores()
+    late = stores.hold()
+    turn(late, 1)
+    deleting = stores.hold()
+    assert stores.hold().expire(unused_since=stores.clock() + 1)
+    stores.durable.store.rows.clear()
+    say(late, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(deleting.hot, "read_to_delete", lambda: (patch.undo(), _fail()))
+        deleting.delete()
+    late.save()
+    assert texts(stores.hold()) == []
+    assert late.local.dropped == 2
+
+
 def test_expiry_continues_unsaved_turns_and_ends_the_others() -> None:
     """A session that ended by age begins anew with the turns of a writer that was late."""
     stores = Stores()
