@@ -195,16 +195,22 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 class Calibration:
     """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
 
-    The ratio is learned from the token usage that the model reports. The range of the ratio is 1.0 to 1.6 for an exact counter,
-    and 0.8 to 1.6 for a counter that estimates. The ratio rises faster than it falls.
+    Each request is counted before it is sent. The ratio is learned from the token usage that the model then reports. Its range
+    is 1.0 to 1.6 for an exact counter, and 0.8 to 1.6 for a counter that estimates. The ratio rises faster than it falls.
 
     Small requests change the ratio less than large ones. Requests of less than 200 tokens and implausible reports (a ratio
     below 0.5 or above 2.5) are ignored. The ratio has two decimals.
+
+    Args:
+        counter: The local counter.
     """
 
-    def __init__(self, *, exact: bool) -> None:
-        self._lowest = LOWEST_EXACT if exact else LOWEST_ESTIMATE
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._lowest = LOWEST_EXACT if getattr(counter, "exact", True) else LOWEST_ESTIMATE
         self.ratio = 1.0
+        self._sent = 0
+        self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
         """Adjust the ratio between the model's and the local token counts after one request.
@@ -235,16 +241,6 @@ class Calibration:
         """Convert a token count of the local counter to the count that the model would report, rounded up."""
         return -int(-counted * self.ratio // 1)
 
-
-class RequestMeter:
-    """Compares the local token count of each request with the usage that the model reports, and adjusts a ``Calibration``."""
-
-    def __init__(self, counter: TokenCounter, calibration: Calibration) -> None:
-        self._counter = counter
-        self._calibration = calibration
-        self._sent = 0
-        self._model_class: type = type(None)
-
     def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
         """Count the tokens of a request before it is sent.
 
@@ -265,7 +261,7 @@ class RequestMeter:
         sent, self._sent = self._sent, 0
         if event.stop_response is not None:
             usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
-            self._calibration.observe(sent, prompt_tokens(usage, self._model_class))
+            self.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of the system prompt and the tool specifications."""
@@ -308,14 +304,14 @@ class HistoryLimits:
     """
 
     def __init__(
-        self, max_tokens: int, trim_to: int | None, trim_every: int | None, max_turns: int | None, *, exact: bool
+        self, max_tokens: int, trim_to: int | None, trim_every: int | None, max_turns: int | None, counter: TokenCounter
     ) -> None:
         self.max_tokens = self.grow_to = max_tokens
         self.trim_to = trim_to
         self.trim_every = trim_every
         self.max_turns = max_turns
         self.reserved = 0
-        self.calibration = Calibration(exact=exact)
+        self.calibration = Calibration(counter)
 
     @property
     def most(self) -> int:

@@ -16,7 +16,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import checked, whole
 from strands_manga_memory.conversation.budget import Thresholds, thresholds, window_of
-from strands_manga_memory.conversation.importance import Band, same_objects
+from strands_manga_memory.conversation.importance import LOW, band_of, same_objects
 from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
@@ -211,7 +211,7 @@ _NEVER = 1_000_000
 
 
 def _is_low(message: Message, compaction: Compaction) -> bool:
-    return not is_pinned(message) and not is_synthesized(message) and compaction.history.band(message) is Band.LOW
+    return not is_pinned(message) and not is_synthesized(message) and band_of(compaction.history.score(message)) is LOW
 
 
 def _ends_turn(messages: Sequence[Message], end: int) -> bool:

@@ -25,7 +25,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked, positive
-from strands_manga_memory.conversation.budget import HistoryLimits, RequestMeter, history_tokens, window_of
+from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
 from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
@@ -132,7 +132,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall
         self.persist_layout = True
-        limits = HistoryLimits(high, trim_to, trim_every, max_turns, exact=getattr(self.counter, "exact", True))
+        limits = HistoryLimits(high, trim_to, trim_every, max_turns, self.counter)
         features = FeatureCache(self.counter, self.scorer)
         self.history = Trimmer(
             limits,
@@ -143,7 +143,6 @@ class ImportanceWeightedConversationManager(ConversationManager):
         )
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
-        self._requests = RequestMeter(self.counter, limits.calibration)
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
         self._is_started = False
@@ -181,7 +180,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
         registry.add_callback(AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST)
         registry.add_callback(BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST)
-        registry.add_callback(AfterModelCallEvent, self._requests.answered)
+        registry.add_callback(AfterModelCallEvent, self.history.limits.calibration.answered)
         registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
@@ -207,7 +206,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
                 messages[:] = window
         self._restored = _NO_LAYOUT
         self._is_started = True
-        self.history.start(messages, self._settled)
+        ensure_ids(messages)
+        self.history.tail.notice(messages)
+        self.history.tail.settled = self._settled
         if type(messages) is list:
             agent.messages = History(messages)
         self.history.archive.offer(agent, agent.messages)
@@ -239,7 +240,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
             history, tokens = await self.history.off_loop(messages, partial(self.history.fit_request, messages))
-            self._requests.sending(context, tokens, injected)
+            self.history.limits.calibration.sending(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))
                 return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
@@ -275,8 +276,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if self.history.archive.is_offered:
             state["reader"] = True
         messages = self.history.messages
-        if self._returns_from_log and (until := self.history.settled(messages)) is not None:
-            state["settled"] = until
+        if self._returns_from_log:
+            self.history.tail.notice(messages)
+            if (until := self.history.tail.settled) is not None:
+                state["settled"] = until
         if self._is_started and self.persist_layout:
             layout = self._log.layout(messages)
             state["removed_message_count"] = layout.skip
@@ -328,7 +331,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def prompt_tokens(self, agent: Agent) -> int:
         """Return the tokens of an agent's system prompt and tools."""
-        return self._requests.prompt_tokens(agent.system_prompt, agent.tool_registry.get_all_tool_specs())
+        tools = agent.tool_registry.get_all_tool_specs()
+        return self.history.limits.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
         """Return the tokens that ``HistoryRecall`` may use for quotes of evicted messages in a request, at most ``tokens``.
@@ -340,7 +344,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message, for example after its redaction in the log. The message never returns to the history."""
-        self.history.forget(tracking_id)
+        self.history.tail.forget(tracking_id)
 
 
 @dataclass

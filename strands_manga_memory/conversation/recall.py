@@ -162,8 +162,10 @@ class HistoryRecall(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _on_restore(self, event: AgentInitializedEvent[Agent]) -> None:
-        tokens = _default_tokens(event.agent) if self._follows_window else self.max_tokens
-        trimmer = history_manager_of(event.agent)
+        tokens, trimmer = self.max_tokens, history_manager_of(event.agent)
+        if self._follows_window:
+            budget = history_tokens(window_of(event.agent.model))
+            tokens = max(1, min(_MOST_TOKENS, budget // 4 if trimmer is None else min(budget, trimmer.max_tokens) // 4))
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
             self.archive.note(message, 0.0)
@@ -389,8 +391,3 @@ def complete_question(question: str, history: Sequence[Message]) -> str:
     texts = (message_text(message) for message in reversed(history) if is_turn_start(message))
     earlier = next((text for text in texts if text.strip() and text != question), "")
     return f"{question} {earlier}".strip()
-
-
-def _default_tokens(agent: Agent) -> int:
-    tokens, trimmer = history_tokens(window_of(agent.model)), history_manager_of(agent)
-    return max(1, min(_MOST_TOKENS, (tokens if trimmer is None else min(tokens, trimmer.max_tokens)) // 4))

@@ -130,9 +130,8 @@ class SummarySpan:
         None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no summary covers yet).
         """
         history = (*self.old, *self.recent)
-        ids = [message.get("tracking_id") for message in history]
-        is_fresh = any(message.get("tracking_id") == last for message in self.fresh)
-        return split_at(history, ids.index(last) + 1) if is_fresh else None
+        found = [at for at, message in enumerate(history) if message.get("tracking_id") == last and message in self.fresh]
+        return split_at(history, found[0] + 1) if found else None
 
 
 Marks = list[tuple[str | None, int]]
@@ -315,43 +314,36 @@ class SummaryStats:
     enough: int = 0
 
 
+@dataclass
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
     If an agent ends before a summary is finished, the writing continues. The next agent of the conversation in this process
     then uses the summary (see ``resume``).
 
-    Args:
+    Attributes:
         writer: Writer of the summaries.
         summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model`` is asked.
         breaker: Circuit breaker. While the breaker is open, summaries consist of facts that rules extract.
         stats: Counts of summaries and waits, updated in place.
-
-    Attributes:
         covered: Range of the messages for which a summary is being written. Another agent or process may be writing the
             summary. None if no summary is being written.
+        pending: Run of this process that writes the summary. None if this process writes no summary.
     """
 
-    def __init__(
-        self,
-        writer: SummaryWriter,
-        summarizer: Summarizer | None,
-        breaker: CircuitBreaker,
-        stats: SummaryStats,
-    ) -> None:
-        self._writer = writer
-        self._summarizer = summarizer
-        self._breaker = breaker
-        self._stats = stats
-        self._pending: SummaryRun | None = None
-        self.covered: CoveredRange | None = None
+    writer: SummaryWriter
+    summarizer: Summarizer | None
+    breaker: CircuitBreaker
+    stats: SummaryStats
+    covered: CoveredRange | None = None
+    pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
         """Find the summary run that an earlier agent of this conversation started in this process, and continue with it."""
         if not self.is_writing:
-            self._pending = None
+            self.pending = None
             if self.covered is not None:
-                self._pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
+                self.pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
         """Return whether a summary that another process is writing is overdue.
@@ -363,7 +355,7 @@ class SummaryJobs:
     @property
     def is_writing(self) -> bool:
         """Whether a summary is being written in this process, or is finished and has not been fetched yet."""
-        return self._pending is not None and not self._pending.is_lost
+        return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
@@ -376,26 +368,26 @@ class SummaryJobs:
         key = self._key(first, last, agent)
         known = _find_run(key)
         if known is not None and known.replaced == replaced:
-            self._pending = known
+            self.pending = known
             return
         summarizer = self._summarizer_of(agent)
         is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
-        asked = self._breaker.state is not State.OPEN and not is_stateful
-        self._stats.runs += 1
+        asked = self.breaker.state is not State.OPEN and not is_stateful
+        self.stats.runs += 1
 
         async def written() -> Summary:
             with measured(SUMMARY):
-                return await self._writer.write(span.summary, span.fresh, summarizer if asked else None)
+                return await self.writer.write(span.summary, span.fresh, summarizer if asked else None)
 
-        self._pending = SummaryRun(written, key, replaced, asked=asked)
-        _runs.append(self._pending)
+        self.pending = SummaryRun(written, key, replaced, asked=asked)
+        _runs.append(self.pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
         """Return a finished summary, and the ids and content hashes of the messages it replaces.
 
         None if no summary run has ended, or if the run failed.
         """
-        pending = self._pending
+        pending = self.pending
         if pending is None or not pending.done():
             return None
         try:
@@ -407,38 +399,38 @@ class SummaryJobs:
             self._count("failed")
             return None
         # The run stays among those of the process: this agent may end before its session has saved the summary.
-        self._pending = self.covered = None
-        self._stats.attempts += summary.attempts
-        self._stats.tokens_spent = max(self._stats.tokens_spent, summary.tokens)
+        self.pending = self.covered = None
+        self.stats.attempts += summary.attempts
+        self.stats.tokens_spent = max(self.stats.tokens_spent, summary.tokens)
         self._count("rested" if not pending.asked else "failed" if summary.model == RULES else "written")
         return summary, pending.replaced
 
     def forget(self) -> None:
         """Discard the summary that is being written, because the messages it covers are no longer in the history."""
-        if self._pending is not None:
+        if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
-                _runs.remove(self._pending)
-        self._pending = self.covered = None
+                _runs.remove(self.pending)
+        self.pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
         """Wait at most ``seconds`` seconds for the summary that is being written, without blocking the event loop."""
-        if self._pending is not None and not self._pending.done():
-            self._stats.waits += 1
-            if not await self._pending.wait(seconds):
+        if self.pending is not None and not self.pending.done():
+            self.stats.waits += 1
+            if not await self.pending.wait(seconds):
                 logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
 
     def finish(self, seconds: float) -> bool:
         """Block at most ``seconds`` seconds until no summary is being written. Return False if the time expired before."""
-        return self._pending is None or self._pending.is_lost or self._pending.join(seconds)
+        return self.pending is None or self.pending.is_lost or self.pending.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:
-        return self._summarizer or ModelSummarizer(agent.aux_model)
+        return self.summarizer or ModelSummarizer(agent.aux_model)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
-        return first, last, summarizer_name(self._summarizer_of(agent)), self._writer.sizes
+        return first, last, summarizer_name(self._summarizer_of(agent)), self.writer.sizes
 
     def _count(self, outcome: str) -> None:
         _run_counter.add(1, {"outcome": outcome})
-        self._stats.failed += outcome == "failed"
+        self.stats.failed += outcome == "failed"
         if outcome != "rested":
-            self._breaker.record(succeeded=outcome == "written")
+            self.breaker.record(succeeded=outcome == "written")

@@ -50,7 +50,7 @@ from strands_manga_memory.conversation.token_counter import tokens_of
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.session_summaries import Summarizer
-from strands_manga_memory.language.summary_facts import FactExtractor
+from strands_manga_memory.language.summary_facts import FactExtractor, RuleFactExtractor
 from strands_manga_memory.messages import id_of
 
 if TYPE_CHECKING:
@@ -147,12 +147,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._asked, self._is_bound = trigger, False
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
         self._has_warned = False
-        self._types = types
         self._facts_tokens = trimmer.max_tokens // 2 if sizes.facts_tokens is None else sizes.facts_tokens
         self._text_tokens = partial(tokens_of, trimmer.counter)
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
-        self._writer = SummaryWriter(trimmer.counter, slots, types, sizes, log, cache)
+        self._writer = SummaryWriter(trimmer.counter, slots or RuleFactExtractor(types), types, sizes, log, cache)
         if isinstance(model, Model):
             model = ModelSummarizer(model)
         self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
@@ -162,11 +161,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return (
             f"VerifiedSummarizingConversationManager(trigger_tokens={self.trigger_tokens}, trigger_turns={self.trigger_turns})"
         )
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether a summary is being written, or a finished summary has not been installed yet."""
-        return self._jobs.is_writing
 
     # --- Hooks --------------------------------------------------------------------------------------------------------------
 
@@ -438,7 +432,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             summary_tokens=self._writer.sizes.summary_tokens,
             facts_tokens=max(0, min(self._facts_tokens, facts)),
             count=self._text_tokens,
-            types=self._types,
+            types=self._writer.types,
         )
         return [*shown, *kept], [message for at, message in enumerate(covered) if at not in stays]
 

@@ -306,27 +306,27 @@ class DraftWork:
     tokens: int
 
 
+@dataclass
 class SummaryWriter:
     """Writes summaries of conversations with a summarizer (such as a model) or by rules.
 
     A summary of limited size consists of text and of facts that the text does not mention.
+
+    Attributes:
+        counter: Token counter.
+        extractor: Extractor of the facts that a summary must contain.
+        types: Entity types that are verified.
+        sizes: Sizes of a summary.
+        log: Function that returns the raw messages of the conversation. None if there is no log.
+        cache: Cache of drafts. None if there is no cache.
     """
 
-    def __init__(
-        self,
-        counter: TokenCounter,
-        extractor: FactExtractor | None,
-        types: EntityTypes,
-        sizes: SummarySizes,
-        log: Log | None,
-        cache: SummaryCache | None,
-    ) -> None:
-        self._counter = counter
-        self._extractor = extractor or RuleFactExtractor(types)
-        self._types = types
-        self.sizes = sizes
-        self._log = log
-        self._cache = cache
+    counter: TokenCounter
+    extractor: FactExtractor
+    types: EntityTypes
+    sizes: SummarySizes
+    log: Log | None
+    cache: SummaryCache | None
 
     async def write(self, earlier: Summary | None, messages: Sequence[Message], summarizer: Summarizer | None) -> Summary:
         """Return a summary of the given messages and of the turns that an earlier summary covers.
@@ -370,7 +370,7 @@ class SummaryWriter:
         return replace(
             earlier,
             segments=(*earlier.segments, Segment("", id_of(messages[0]), id_of(messages[-1]))),
-            slots=tuple(merge_facts(self._extracted(messages), earlier=earlier.slots, types=self._types)),
+            slots=tuple(merge_facts(self._extracted(messages), earlier=earlier.slots, types=self.types)),
             turns=earlier.turns + sum(is_turn_start(message) for message in messages),
             version=earlier.version + 1,
             attempts=0,
@@ -378,7 +378,7 @@ class SummaryWriter:
         )
 
     def _count(self, text: str) -> int:
-        return tokens_of(self._counter, text)
+        return tokens_of(self.counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
         """Return the largest number of tokens that the transcript in a prompt for the summarizer may have."""
@@ -394,9 +394,9 @@ class SummaryWriter:
 
     def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
         with logged_errors(logger, "the slot extractor failed, using the rules"):  # it may be the user's own code
-            found = self._extractor.extract(messages)
+            found = self.extractor.extract(messages)
             return [replace(slot, text=redact_identifiers(slot.text), key=redact_identifiers(slot.key)) for slot in found]
-        return RuleFactExtractor(self._types).extract(messages)
+        return RuleFactExtractor(self.types).extract(messages)
 
     def _logged(self, ids: set[str]) -> list[Message]:
         """Return a part of the log: from the first to the last message whose id is in ``ids``.
@@ -405,7 +405,7 @@ class SummaryWriter:
         lacks one of the ids.
         """
         with logged_errors(logger, "the log cannot be read, the history is summarized"):
-            log = list(self._log()) if self._log is not None else []
+            log = list(self.log()) if self.log is not None else []
             found = [at for at, message in enumerate(log) if message.get("tracking_id") in ids]
             if ids <= {id_of(log[at]) for at in found}:
                 return log[found[0] : found[-1] + 1]
@@ -430,10 +430,10 @@ class SummaryWriter:
         required = self._required(messages, slots, most)
         instructions = build_prompt(most, required, earlier.text)
         key = (summarizer_name(summarizer), instructions, source)
-        if self._cache is not None and (cached := self._cache.get(*key)) is not None:
+        if self.cache is not None and (cached := self.cache.get(*key)) is not None:
             return DraftWork(cached, 0, 0)
         known = "\n".join([render_transcript(messages, most=None), earlier.text, *(slot.text for slot in slots)])
-        known_text, source_tokens = SearchableText(known, self._types), self._count(source)
+        known_text, source_tokens = SearchableText(known, self.types), self._count(source)
         best: tuple[int, str] | None = None
         material = f"<conversation>\n{escape_tags(source)}\n</conversation>"
         note, tokens, attempts = "", 0, 0
@@ -457,8 +457,8 @@ class SummaryWriter:
                 best = (len(verdict.missing), text) if best is None or len(verdict.missing) <= best[0] else best
                 material = _with_draft(text, messages, verdict.missing)
         text = best[1] if best else ""
-        if text and self._cache is not None:
-            self._cache.put(*key, text=text)
+        if text and self.cache is not None:
+            self.cache.put(*key, text=text)
         return DraftWork(text, attempts, tokens)
 
     def _required(self, messages: Sequence[Message], slots: Sequence[Fact], most: int) -> list[Fact]:
@@ -483,7 +483,7 @@ class SummaryWriter:
         Only parts of the same level (number of earlier merges) are merged. The new text is written from the original turns in
         the log. Without a log, nothing is merged.
         """
-        while self._log is not None:
+        while self.log is not None:
             levels = [segment.level for segment in segments]
             starts = range(len(levels) - FAN_IN + 1)
             at = next((at for at in starts if len(set(levels[at : at + FAN_IN])) == 1), None)

@@ -19,9 +19,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory.conversation.budget import UNKNOWN_WINDOW, HistoryLimits, window_of
 from strands_manga_memory.conversation.history import LogTail, ensure_ids
 from strands_manga_memory.conversation.importance import (
-    Band,
     FeatureCache,
-    band_of,
     same_objects,
     signals_of,
     size_of,
@@ -92,6 +90,7 @@ class Trimmer:
     Attributes:
         limits: Limits of the history, in tokens and turns.
         archive: Full texts of truncated messages.
+        tail: Latest messages of the conversation: the history, and evicted messages that may return.
         features: Cache of the messages' token counts, importance scores and other measured properties.
         on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
         recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
@@ -113,7 +112,7 @@ class Trimmer:
         self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
         self.archive = FullTextArchive(log)
-        self._tail = LogTail()
+        self.tail = LogTail()
         self._evicted: list[MessageOutcome] = []
         self._numbers = itertools.count()
         self._order: dict[str | None, int] = {}
@@ -133,26 +132,6 @@ class Trimmer:
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
             raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
         self._agent = weakref.ref(agent)
-
-    def start(self, messages: list[Message], settled: str | None) -> None:
-        """Record the initial history of an agent.
-
-        Args:
-            messages: The history.
-            settled: Tracking id of a message. Evicted messages up to this message are not restored from the session's log.
-                None: all evicted messages may be restored.
-        """
-        ensure_ids(messages)
-        self._tail.notice(messages)
-        self._tail.settled = settled
-
-    def settled(self, messages: Sequence[Message]) -> str | None:
-        """Return the tracking id of the last message that must not be restored from the session's log. None if there is none.
-
-        Messages before this message must not be restored either. Code other than the trimmer may have removed them on purpose.
-        """
-        self._tail.notice(messages)
-        return self._tail.settled
 
     @property
     def agent(self) -> Agent | None:
@@ -329,7 +308,7 @@ class Trimmer:
         limits = self.limits
         with self._lock:
             history = agent.messages[:]
-            self._tail.follow(history, self.features.tokens)
+            self.tail.follow(history, self.features.tokens)
             before = self.features.total(history)
             if e is None:
                 most = limits.tokens + self._headroom(history, limits.tokens)[0]
@@ -383,14 +362,6 @@ class Trimmer:
         """Return the importance of a message, from 0 to 1."""
         return self.features.measure(message, self.messages).score
 
-    def band(self, message: Message) -> Band:
-        """Return the importance level of a message."""
-        return band_of(self.score(message))
-
-    def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, so that it does not return to the history."""
-        self._tail.forget(tracking_id)
-
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Call the function ``on_evict`` with messages that left the history. Messages that showed a summary are left out."""
         if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
@@ -411,7 +382,7 @@ class Trimmer:
             if self.is_over(messages, self.features.total(messages) + room):
                 selection, candidates = self._select_from_tail(history, coming, room)
                 self._commit(agent, history, selection, candidates)
-            known = [*self._tail, *agent.messages]
+            known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
                 ids = {message.get("tracking_id") for message in known} | {one.tracking_id for one in self._evicted}
@@ -433,7 +404,7 @@ class Trimmer:
         Returns:
             The selection, and the messages from which it was made (without ``coming``).
         """
-        limits, tail, total = self.limits, self._tail, self.features.total
+        limits, tail, total = self.limits, self.tail, self.features.total
         tail.follow(history, self.features.tokens)
         if limits.lowest == limits.most and not tail.is_due(limits.max_tokens, 0):
             selection = self.select([*history, *coming], beside=room)
@@ -455,10 +426,10 @@ class Trimmer:
         A restored agent then selects from the same messages as before the restart.
         """
         read, self.recent_log = self.recent_log, None
-        if read is None or any(map(is_synthesized, self._tail)):  # a summary stands for what left the history
+        if read is None or any(map(is_synthesized, self.tail)):  # a summary stands for what left the history
             return
         with logged_errors(logger, "the log could not be read, no evicted message comes back"):
-            self._tail.restore(list(read(self._tail.most_messages(self.limits.max_tokens))))
+            self.tail.restore(list(read(self.tail.most_messages(self.limits.max_tokens))))
 
     def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
         """Replace the agent's history by a selection in one step.
@@ -472,14 +443,14 @@ class Trimmer:
             logger.warning("tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem)
         window, left, gone = _window(history, selection, candidates)
         if same_objects(window, history):
-            self._tail.show(history, history)
+            self.tail.show(history, history)
             return
         if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         tokens_before = self.features.total(history)
         agent.messages[: len(history)] = window
-        self._tail.show(history, window)
+        self.tail.show(history, window)
         if truncated := {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}:
             self.archive.keep(agent, candidates, truncated)
             logger.info(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from strands.types.content import Message
 
 from strands_manga_memory.conversation import BudgetPlan, budget_plan
 from strands_manga_memory.conversation.budget import Calibration
 
 
+class Counter:
+    def __init__(self, *, exact: bool) -> None:
+        self.exact = exact
+
+    def count(self, message: Message) -> int:
+        return len(str(message["content"]))
+
+
 def taught(ratio: float, *, exact: bool = True, times: int = 20, counted: int = 4_000) -> Calibration:
-    calibration = Calibration(exact=exact)
+    calibration = Calibration(Counter(exact=exact))
     for _ in range(times):
         calibration.observe(counted, int(counted * ratio))
     return calibration
@@ -36,7 +45,7 @@ def test_the_ratio_has_bounds(exact: bool, ratio: float, learned: float) -> None
     ("counted", "reported"), [(4_000, 0), (4_000, -1), (4_000, 12_000), (4_000, 1_500), (150, 200), (0, 10)]
 )
 def test_reports_that_cannot_be_right_are_ignored(counted: int, reported: int) -> None:
-    calibration = Calibration(exact=False)
+    calibration = Calibration(Counter(exact=False))
     calibration.observe(counted, reported)
     assert calibration.ratio == 1.0
 
@@ -59,7 +68,7 @@ def test_ratio_does_not_follow_small_differences() -> None:
 
 
 def test_a_restored_ratio_goes_on() -> None:
-    calibration = Calibration(exact=True)
+    calibration = Calibration(Counter(exact=True))
     calibration.restore(1.3)
     assert calibration.ratio == 1.3
     calibration.restore(7.0)
@@ -68,9 +77,9 @@ def test_a_restored_ratio_goes_on() -> None:
 
 def test_restored_ratio_learns_as_the_original_does() -> None:
     """Agents that are built for one request each have the budgets of a live agent."""
-    live = Calibration(exact=False)
+    live = Calibration(Counter(exact=False))
     for number in range(40):
-        later = Calibration(exact=False)
+        later = Calibration(Counter(exact=False))
         later.restore(live.ratio)
         for each in (live, later):
             each.observe(700 + 97 * number, int((700 + 97 * number) * (1.0 + number * 37 % 60 / 100)))
