@@ -144,7 +144,7 @@ def test_fork_copies_one_agent_of_a_session(memory: MangaMemory) -> None:
     [
         (0, "s2", "at_turn must be a positive whole number, got 0"),
         (4, "s2", "at_turn must be from 1 to 3, the number of turns of the conversation, got 4"),
-        ("2", "s2", "at_turn must be a positive whole number, got '2'"),
+        ("2", "s2", "at_turn must be a whole number, got '2'"),
         (1, "", "session_id must not be empty"),
     ],
 )
