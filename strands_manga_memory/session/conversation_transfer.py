@@ -155,8 +155,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         StoreUnavailableError: A tier does not answer.
     """
     base = hold.local.base
-    log = dict(hold.history())
     logged = [] if hold.durable is None else hold.durable.logged_keys(base.incarnation)
+    log = dict(hold.history())  # later, as other processes may log turns meanwhile
     numbers = _turn_numbers({**dict.fromkeys(logged, Turn()), **log})
     last = max(numbers.values(), default=0)
     if not last:

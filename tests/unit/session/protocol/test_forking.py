@@ -14,7 +14,7 @@ from strands_manga_memory.session import conversation_transfer
 from strands_manga_memory.session.conversation_transfer import content_at, fork, rewind
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.session.protocol.record import CONTINUES, Record
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, TurnKey
 from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores.codec import dump
 from tests.faults.protocol.process import open_hold
@@ -123,6 +123,23 @@ def test_turn_that_is_stored_during_a_rewind_stays(
     forks.hold.complete()
     assert texts(forks.load()) == texts(forks.hold) == expected(1, 2, 50, 51)
     assert len(forks.load().history()) == 4
+
+
+def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process logs a turn between two reads of the log. The turn has a place before turns that were read."""
+    forks = Forks(hot=False, turns=2)
+    history = Conversation.history
+
+    def read(hold: Conversation) -> Any:
+        monkeypatch.undo()
+        found = history(hold)
+        assert hold.durable is not None
+        hold.durable.put_turn(hold.local.base.incarnation, TurnKey(1, "0"), found[0][1])
+        return found
+
+    monkeypatch.setattr(Conversation, "history", read)
+    rewind(PLACE, forks.tiers, at_turn=2)
+    assert texts(forks.load()) == expected(1, 2)
 
 
 @TIERS
