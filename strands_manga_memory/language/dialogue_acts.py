@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import Rule, any_language, load_packs
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 
@@ -45,6 +45,8 @@ _RULES_OF_ROLE = {
 }
 """Rules of dialogue acts in order of priority, keyed by the role of the message's author, and whether a rule is Japanese."""
 _CUE = re.compile(r"[a-z']+")
+_BETWEEN_CUES = {code: " " for code in range(128) if not _CUE.fullmatch(chr(code))}
+_CLAUSE_START = re.compile(r"\A|[.!?;:,\n]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
 """Numbers of characters that are read at the beginning and at the end of a longer text."""
@@ -87,18 +89,31 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     A rule is tried only if the text contains one of the rule's cues, such as a typical word.
     """
     is_ascii = text.isascii()
-    words = set(_CUE.findall(text))
+    words = set(text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text))  # translate is quick for ASCII only
+    starts: list[int] = []
     for rule, is_japanese in _RULES_OF_ROLE.get(role, ()):
         if is_japanese and is_ascii:
             continue
         # A Japanese cue may be a part of a word, an English cue is a whole word.
         has_cue = any(map(text.__contains__, rule.cues)) if is_japanese else not words.isdisjoint(rule.cues)
-        if not has_cue or not rule.pattern.search(text):
+        if not has_cue or not _is_match(rule, text, starts):
             continue
         act = DialogueAct(rule.key)
         if role != "user" or act not in _STATING or rule.pattern.search(statements(text)):
             return act
     return None
+
+
+def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
+    """Return whether the pattern of a rule matches a text.
+
+    ``starts`` caches the positions at which clauses of the text begin. An empty list is filled at the first use.
+    """
+    if not rule.at_clause:
+        return rule.pattern.search(text) is not None
+    if not starts:
+        starts += [start.start() for start in _CLAUSE_START.finditer(text)]
+    return any(rule.pattern.match(text, start) for start in starts)
 
 
 # Small talk: messages of set phrases and nearly nothing else.

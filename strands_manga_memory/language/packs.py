@@ -30,6 +30,7 @@ class Rule:
         pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
         role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
         cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
+        at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
         unless: Name of a pattern in the pack's section ``around``. If that pattern matches the nearby text, a match is invalid.
@@ -39,6 +40,7 @@ class Rule:
     pattern: re.Pattern[str]
     role: str = ""
     cues: frozenset[str] = frozenset()
+    at_clause: bool = False
     revokes_instruction: bool = False
     check: str = ""
     unless: str = ""
@@ -139,8 +141,16 @@ class LanguagePack:
         return self._expand(part) if isinstance(part, str) else f"(?:{'|'.join(map(self._expand, part))})"
 
     def _rule(self, entry: dict[str, Any]) -> Rule:
-        fields = {name: entry[name] for name in ("role", "revokes_instruction", "check", "unless") if name in entry}
-        return Rule(entry.get("key") or entry["act"], self.compile(entry), cues=frozenset(entry.get("cues", ())), **fields)
+        return Rule(
+            key=entry.get("key") or entry["act"],
+            pattern=self.compile(entry),
+            role=entry.get("role", ""),
+            cues=frozenset(entry.get("cues", ())),
+            at_clause=entry.get("at_clause", False),
+            revokes_instruction=entry.get("revokes_instruction", False),
+            check=entry.get("check", ""),
+            unless=entry.get("unless", ""),
+        )
 
 
 def _flags(entry: dict[str, Any]) -> re.RegexFlag:

@@ -72,7 +72,9 @@ def escape_line(text: object, most: int = 100) -> str:
         text: Text to escape.
         most: Largest number of characters of the line, counted before escaping.
     """
-    plain = "".join(" " if sign.isspace() else sign for sign in str(text) if sign.isspace() or sign.isprintable())
+    plain = str(text)
+    if not plain.isprintable():
+        plain = "".join(" " if sign.isspace() else sign for sign in plain if sign.isspace() or sign.isprintable())
     return escape_tags(_TO_ESCAPE_FIRST.sub("&amp;", shorten_line(unicodedata.normalize("NFC", plain), most)))
 
 

@@ -52,6 +52,13 @@ def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
             assert (example, str(dialogue_act(example, entry["role"]))) == (example, entry["act"])
 
 
+def test_a_pattern_that_is_tried_where_clauses_begin_matches_nowhere_else() -> None:
+    patterns = [pattern for _, entry in ACTS if entry.get("at_clause") for pattern in entry["any"]]
+    assert len(patterns) > 5
+    assert [pattern for pattern in patterns if not re.match(r"\{\{instructions\.(?:order|sentence)\}\}", pattern)] == []
+    assert [dialogue_act(f"Hi{start} never use emojis", "user") for start in ".!?;:,\n"] == ["instruction"] * 7
+
+
 @pytest.mark.parametrize(("kind", "text"), COUNTEREXAMPLES)
 def test_a_counterexample_is_left_alone(kind: str, text: str) -> None:
     """Rules inject only what they know for certain, so each of these must stay unread."""
