@@ -23,7 +23,7 @@ from strands_manga_memory.language.preferences import (
     parse_preference,
     split_values,
 )
-from strands_manga_memory.language.search import long_numbers
+from strands_manga_memory.language.search import long_numbers, split_passages
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,
     SessionSummarizer,
@@ -40,6 +40,7 @@ from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
 from strands_manga_memory.memory.records import (
     DAY,
+    ENTRY_CHARACTERS,
     RETENTION,
     MemoryRecord,
     MemoryType,
@@ -55,7 +56,7 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest, valid
 from strands_manga_memory.messages.injection import strip_placeholders
-from strands_manga_memory.messages.texts import shorten_line, truncate_to_tokens
+from strands_manga_memory.messages.texts import head_and_tail, shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.scope import encoded_id
 from strands_manga_memory.stores.codec import Codec
@@ -83,7 +84,9 @@ SUMMARY_TOKENS = 60
 PATTERN_SESSIONS, PATTERN_DAYS = 3, 30
 """Number of sessions within this many days that make their common topic a behavioral pattern."""
 
-_PASSAGE_CHARACTERS = 2_000
+_MESSAGE_CHARACTERS = 2_000
+"""Most characters of a message that are kept for recall: its beginning and its end."""
+
 _UTTERANCE_CHARACTERS = 20_000
 _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
@@ -441,27 +444,48 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return one text for each turn of a session, with the words of the user and the assistant.
+    """Return the turns of a session as passages with the words of the user and the assistant, each short enough to be quoted.
 
-    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added to the text of that turn, so
-    that no outdated value is recalled alone. The corrected turn is the latest one that contains a number from the correction.
-    Without such a turn, it is the turn before. Texts are not combined if they have more than 2,000 characters together.
+    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added to a passage of that turn,
+    so that no outdated value is recalled alone. The corrected passage is the latest one that contains a number from the
+    correction. Without such a passage, it is the previous one. If both are too long together, only the user's words are kept.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
         parts = list(turn)
-        acts = {dialogue_act(each.text, "user") for each in parts if each.role == "user"}
+        said = [each for each in parts if each.role == "user"]
+        acts = {dialogue_act(each.text, "user") for each in said}
         if acts and acts <= SMALL_TALK_ACTS:
             continue
-        text = "\n".join(f"{each.role.capitalize()}: {shorten_line(each.text, _PASSAGE_CHARACTERS)}" for each in parts)
-        if DialogueAct.CORRECTION in acts and passages:
-            numbers = long_numbers(" ".join(each.text for each in parts if each.role == "user"))
+        new = _passages_of_turn(parts)
+        if DialogueAct.CORRECTION in acts and passages and new:
+            numbers = long_numbers(" ".join(each.text for each in said))
             corrected = max((at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1)
-            if len(passages[corrected]) + len(text) < _PASSAGE_CHARACTERS:
-                passages[corrected] += f"\n{text}"
-                continue
-        passages.append(text)
+            both = f"{passages[corrected]}\n{new[0]}"
+            if len(both) > ENTRY_CHARACTERS:
+                both = "\n".join(line for line in both.split("\n") if line.startswith("User: "))
+            if len(both) <= ENTRY_CHARACTERS:
+                passages[corrected] = both
+                new = new[1:]
+        passages += new
     return passages
+
+
+def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
+    """Return the texts of a turn as passages of whole sentences. A passage begins with the role of its speaker."""
+    passages: list[str] = []
+    current = ""
+    for each in parts:
+        begin, is_first = f"{each.role.capitalize()}: ", True
+        for sentence in split_passages(head_and_tail(each.text, _MESSAGE_CHARACTERS, "\n[...]\n")):
+            if not (plain := " ".join(sentence.split())):
+                continue
+            longer = f"{current}\n{begin}{plain}".lstrip("\n") if is_first else f"{current} {plain}"
+            if current and len(longer) > ENTRY_CHARACTERS:
+                passages.append(current)
+                longer = f"{begin}{plain}"
+            current, is_first = longer, False
+    return [*passages, current] if current else passages
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:

@@ -39,7 +39,9 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
         model = ScriptedModel(["Let me see."])
         memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(question)
         texts = [block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block]
-        return "\n".join(line for text in texts for line in text.splitlines() if re.match(r"- \d{4}-\d\d-\d\d: User:", line))
+        return "\n".join(
+            line for text in texts for line in text.splitlines() if re.match(r"- \d{4}-\d\d-\d\d: (User|Assistant):", line)
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,3 +87,13 @@ def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_p
         memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)("Which volume of Uzumaki did I ask about?")
         request = "\n".join(block.get("text", "") for block in model.requests[0].messages[-1]["content"])
         assert request.count("The user said") == 1
+
+
+def test_passage_of_a_long_message_that_answers_the_question_is_quoted(tmp_path: Path) -> None:
+    """Neither the beginning of a pasted log nor of a long answer hides the sentence that the question is about."""
+    log = "\n".join(f"10:00:{at:02} worker-{at} finished job {at * 37}" for at in range(90))
+    answer = f"{'There are several causes, as always in such cases. ' * 12}Raise the limit of ci_user to 40 connections."
+    talk = ((f"Here is the log:\n{log}\nERROR too many connections for role ci_user\nWhat is wrong?", answer),)
+    found = _injected(tmp_path, talk, "Which connection limit did we choose for ci_user?")
+    assert "too many connections for role ci_user" in found
+    assert "Raise the limit of ci_user to 40 connections." in found
