@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import re
 import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -137,6 +138,7 @@ def checked_type(value: MemoryType | str) -> MemoryType:
 
 
 _PASSAGE = "\x1f"
+_ROLE = re.compile(r"^(?:User|Assistant): ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -185,9 +187,14 @@ class _Text:
     record: MemoryRecord
 
     @property
+    def words(self) -> str:
+        """The text without the roles of the speakers, so that a question about a "user" does not match every passage."""
+        return _ROLE.sub("", self.own)
+
+    @property
     def terms(self) -> frozenset[str]:
         is_passage = self.record.type == MemoryType.EPISODE
-        return evidence_terms(self.own if is_passage else f"{self.own} {self.near}")
+        return evidence_terms(self.words if is_passage else f"{self.words} {self.near}")
 
 
 class Snapshot:
@@ -301,7 +308,7 @@ class Snapshot:
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:
-            self._index.put((name, text.own, text.near) for name, text in texts.items())
+            self._index.put((name, text.words, _ROLE.sub("", text.near)) for name, text in texts.items())
 
     def _similar(self, query: str, texts: Mapping[str, _Text]) -> dict[str, float]:
         if self._embed is None:

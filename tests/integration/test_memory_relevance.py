@@ -96,4 +96,5 @@ def test_passage_of_a_long_message_that_answers_the_question_is_quoted(tmp_path:
     talk = ((f"Here is the log:\n{log}\nERROR too many connections for role ci_user\nWhat is wrong?", answer),)
     found = _injected(tmp_path, talk, "Which connection limit did we choose for ci_user?")
     assert "too many connections for role ci_user" in found
+    assert "worker-70" not in found, "the role of a speaker is no word of a passage"
     assert "Raise the limit of ci_user to 40 connections." in found
