@@ -17,6 +17,11 @@ Line = tuple[str, str]
 """Role (``user`` or ``assistant``) and text of a message."""
 
 MOST_OPEN = 5
+_ENDS_OF_QUESTIONS = (
+    "?",
+    "？",
+    *(f"{verb}か{end}" for verb in ("です", "ます", "ません", "でしょう") for end in ("", "ね", "な")),
+)
 
 
 def says_something(text: str, role: str = "user") -> bool:
@@ -26,7 +31,7 @@ def says_something(text: str, role: str = "user") -> bool:
 
 def is_question(text: str) -> bool:
     """Return whether a sentence has the form of a question."""
-    return text.rstrip(" \n。.").endswith(("?", "？", "ですか", "ますか", "ませんか", "でしょうか"))
+    return text.rstrip(" \n。.").endswith(_ENDS_OF_QUESTIONS)
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
