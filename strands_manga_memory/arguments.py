@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 P = ParamSpec("P")
 
 _COLLECTIONS = (Collection, Iterable, Sequence)
+_SECRETS = ("Cipher", "bytes")
+"""Annotations of arguments that may have a secret key as a value, so that errors do not show the value."""
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}
 
 
@@ -29,7 +31,8 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
     Raises:
         TypeError: An argument is unknown, missing or given twice. The message suggests the closest name.
-        ValueError: An argument has a wrong type. The message names the argument, its type and the value.
+        ValueError: An argument has a wrong type. The message names the argument, its type and the value. A value that may be a
+            secret key is not shown.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -46,8 +49,9 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
             _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
             if name in parameters and name != "self" and not _fits(value, kind_of(name)):
-                allowed = " or ".join(_WORDS.get(part, part) for part in parameters[name].annotation.split(" | "))
-                raise ValueError(f"{name} must be {allowed}, got {value!r:.80}")
+                words = parameters[name].annotation
+                secret = any(each in words for each in _SECRETS)
+                raise ValueError(_text_of_wrong_type(name, value, kind_of(name), words, is_secret=secret))
         return call(*args, **kwargs)
 
     return run
@@ -96,6 +100,23 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(value, Mapping) and parts:
         return all(_fits(each, part) for item in value.items() for each, part in zip(item, parts, strict=True))
     return kind not in _COLLECTIONS or not isinstance(value, list | tuple) or all(_fits(each, parts[0]) for each in value)
+
+
+def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
+    """Return the error text for an argument of a wrong type, which names the first wrong item of a collection."""
+    for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        origin, parts = get_origin(part), get_args(part)
+        items: Iterable[tuple[Any, Any]] = ()
+        if origin is Mapping and isinstance(value, Mapping):
+            items, of_item = value.items(), parts[1]
+        elif origin in (tuple, *_COLLECTIONS) and isinstance(value, list | tuple):
+            items, of_item = enumerate(value), parts[0]
+        for key, item in items:
+            if not _fits(item, of_item):
+                words = getattr(of_item, "__name__", str(of_item))
+                return _text_of_wrong_type(f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret)
+    allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
+    return f"{name} must be {allowed}, got {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}"
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,16 @@ import redis
 from strands.tools.mcp import MCPClient
 
 import strands_manga_memory as package
-from strands_manga_memory import SESSIONS, USER_MEMORY, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, StateCoordinator
+from strands_manga_memory import (
+    SESSIONS,
+    USER_MEMORY,
+    AesGcmCipher,
+    Codec,
+    InMemoryHotStore,
+    MangaMemory,
+    SQLiteTable,
+    StateCoordinator,
+)
 
 PUBLIC = [
     name
@@ -25,6 +34,8 @@ PUBLIC = [
 ]
 ANY_VALUE = {"guard_tool.tool", "Environment.cart", "Environment.promotions", "Environment.cart_total"}
 """Arguments that also take values of other types: tools of every kind, and values of services, which are shown as text."""
+SECRETS = {"keys", "cipher"}
+"""Arguments whose values are not shown, because they may be secret keys."""
 
 
 class Wrong:
@@ -87,7 +98,8 @@ def test_wrong_type_is_refused_with_name_and_value(name: str, tmp_path: Path) ->
             except ValueError as error:
                 text = str(error)
                 assert argument in text, (argument, value, text)
-                assert f"{value!r}" in text or f"'{value}'" in text, (argument, value, text)
+                shown = f"type {type(value).__name__}" if argument in SECRETS else f"{value!r}"
+                assert shown in text or f"'{value}'" in text, (argument, value, text)
             else:
                 accepted.append((argument, value))
     assert not accepted
@@ -129,9 +141,16 @@ def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
 
 def test_items_of_collections_are_checked() -> None:
     wrong: Any = {"buy": ["volume"]}
-    with pytest.raises(ValueError, match=r"intents must be .*, got {'buy': "):
+    with pytest.raises(ValueError, match=r"intents\['buy'\]\[0\] must be DialogueSlot, got 'volume'"):
         StateCoordinator(intents=wrong)
     with pytest.raises(ValueError, match=r"rules must be .*, got 'card'"):
         package.PiiPolicy(rules="card")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cipher must be Cipher or None, got 'key'"):
-        Codec(cipher="key")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keys", [{"k1": "s3cret"}, {5: b"s3cret"}, b"s3cret", [b"s3cret"]])
+def test_secret_keys_are_not_shown_in_errors(keys: Any) -> None:
+    with pytest.raises(ValueError, match=r"^keys(\['k1'\])? must be .*, got a value of type \w+$") as of_keys:
+        AesGcmCipher(keys, current="k1")
+    with pytest.raises(ValueError, match="cipher must be Cipher or None, got a value of type ") as of_cipher:
+        Codec(cipher=keys)
+    assert "s3cret" not in f"{of_keys.value} {of_cipher.value}"
