@@ -120,7 +120,8 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
     A caller's argument that is not None replaces the package's argument of the same name. The plugins of both are kept. A
     caller's ``context_manager`` also removes the package's ``conversation_manager``.
     """
-    of_kind("plugins", theirs.get("plugins") or [], list, "a list of plugins")
+    if not isinstance(theirs.get("plugins"), list | tuple | None):
+        raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
     plugins = [*(ours.get("plugins") or ()), *(theirs.get("plugins") or ())]
     given = {name: value for name, value in theirs.items() if value is not None or name not in ours}
     arguments = {**ours, **given, "plugins": plugins}

@@ -155,7 +155,7 @@ class MangaMemorySettings(BaseModel):
     @classmethod
     def _is_no_boolean(cls, value: Any, info: Any) -> Any:
         if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
-            raise ValueError("True and False are no numbers and no texts")
+            raise ValueError(takes(info.field_name))
         return value
 
     @field_validator("hot_url", "durable_url", "users_url")

@@ -132,6 +132,21 @@ def test_wrong_argument_of_an_agent_is_refused(given: dict[str, Any], message: s
         memory.agent(**{"user_id": "u", "session_id": "s", **given})
 
 
+def test_plugins_of_an_agent_may_be_a_tuple(tmp_path: Path) -> None:
+    with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+        plugin = StateCoordinator()
+        assert plugin in memory.agent_kwargs(user_id="u", session_id="s", plugins=(plugin,))["plugins"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("hot_url", "a URL"), ("users_url", "a URL"), ("flush_every", "1 to 1,000 turns")]
+)
+def test_setting_refuses_true_with_the_allowed_values(name: str, allowed: str) -> None:
+    wrong: Any = {name: True}
+    with pytest.raises(package.SettingsError, match=f"^{name} must be {allowed}, got 'True'$"):
+        package.MangaMemorySettings(**wrong)
+
+
 def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
     with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
         wrong: Any = 3
