@@ -54,7 +54,14 @@ from strands_manga_memory.memory.records import (
     skip_unreadable,
     summary_id,
 )
-from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest, valid
+from strands_manga_memory.memory.statements import (
+    PreferenceChange,
+    Removal,
+    Statement,
+    complete_since,
+    message_digest,
+    valid,
+)
 from strands_manga_memory.messages.injection import strip_placeholders
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line, truncate_to_tokens
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
@@ -131,7 +138,8 @@ class MemoryKeeper:
         """
         user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
         partition, erased = user.partition, user.erased
-        transcript = _without_removed(transcript, user.removals, after=max(user.deleted_at(id_), erased_at(erased)))
+        after = max(user.deleted_at(id_), erased_at(erased), complete_since(user.removals))
+        transcript = _without_removed(transcript, user.removals, after=after)
         if not transcript.utterances:
             return partition.get(id_) if erased is None else None
         transcript = _without_personal_data(transcript, self.pii, partition.owner.partition)

@@ -17,13 +17,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from strands_manga_memory.exceptions import KeyMissingError, PersonalDataError, StoreError
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, PersonalDataError, StoreError
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at
 from strands_manga_memory.memory.records import AgentContext, Owner
 from strands_manga_memory.memory.statements import (
+    LoggedChanges,
     PreferenceChange,
     Removal,
     SlotState,
@@ -487,7 +488,11 @@ class ProfileCache:
         is_renewed = revision != state.revision
         if not is_renewed and version == self._log_version:
             return state
-        logged = log.read()[0]
+        try:
+            logged = log.read()[0]
+        except CorruptRecordError as error:  # of the log only, so the statements of the hot tier are used
+            logger.warning("error=<%s> | failed to read the preferences of other processes", type(error).__name__)
+            logged = LoggedChanges(erased_at=erased_at(log.partition.erased()))
         context = state.context if self.context.read_at is None else self.context
         since = -math.inf if context is None or context.read_at is None else context.read_at - _LATE_SECONDS
 

@@ -8,11 +8,10 @@ import math
 import re
 import threading
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from strands.memory import InjectionQueryContext, MemoryEntry
 from strands.types.content import Message
 
@@ -370,7 +369,6 @@ _SECONDS = 7 * DAY
 _MOST_PARTS, _MOST_BYTES = 8, 350_000
 """Most items of a list, and most bytes of an item. A DynamoDB item has at most 400 KB."""
 _MOST_FOUND = 64
-_ROWS = TypeAdapter(list[tuple[str, float, str]])
 
 
 @dataclass(frozen=True)
@@ -379,25 +377,33 @@ class WordList:
 
     Attributes:
         made_at: Time when the list was made, in seconds since 1970.
-        rows: Id, importance and words of each memory, the latest memory first. The words are a text of their checksums, with a
-            space before and after each checksum.
+        lines: A line for each memory, the latest memory first: id, importance and the checksums of the words, with a space
+            before and after each checksum.
     """
 
     made_at: float
-    rows: list[tuple[str, float, str]]
+    lines: str
 
     def find(self, terms: Iterable[str]) -> list[str]:
         """Return the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
-        scores: dict[str, float] = {}
+        scores: dict[int, float] = {}  # by start of the line
         for word in sorted({f" {_checksum(term)} " for term in terms}):
-            found = [id_ for id_, _, words in self.rows if word in words]
-            scores |= {id_: scores.get(id_, 0.0) + 1 / math.log2(1 + len(found)) for id_ in found}
-        return sorted((id_ for id_, _, _ in self.rows if id_ in scores), key=lambda id_: -scores[id_])
+            found = list(self._starts(word))
+            scores |= {start: scores.get(start, 0.0) + 1 / math.log2(1 + len(found)) for start in found}
+        starts = sorted(scores, key=lambda start: (-scores[start], start))
+        return [self.lines[start : self.lines.index("\t", start)] for start in starts]
+
+    def _starts(self, word: str) -> Iterator[int]:
+        """Yield the start of each line that contains a text."""
+        at = self.lines.find(word)
+        while at >= 0:
+            yield self.lines.rfind("\n", 0, at) + 1
+            at = self.lines.find(word, self.lines.index("\n", at))
 
     def by_importance(self, types: Collection[str]) -> list[str]:
         """Return the ids of all listed memories of some types, the most important first, then the latest first."""
-        rows = sorted(self.rows, key=lambda row: -row[1])
-        return [id_ for id_, _, _ in rows if id_.partition("#")[0] in types]
+        rows = sorted((line.split("\t") for line in self.lines.splitlines()), key=lambda row: -float(row[1]))
+        return [id_ for id_, *_ in rows if id_.partition("#")[0] in types]
 
 
 class OlderMemories:
@@ -463,11 +469,11 @@ class OlderMemories:
             for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
                 place = place_of(owner, str(item["memory_id"]))
                 with trusted(place):
-                    made_at, parts, rows = self._codec.decode(item["data"], place)
+                    made_at, parts, lines = self._codec.decode(item["data"], place)
                     if found is None:
-                        found, missing = WordList(float(made_at), []), int(parts)
+                        found, missing = WordList(float(made_at), ""), int(parts)
                     if made_at == found.made_at:  # else a part of an earlier list, which had more parts
-                        found.rows.extend(_ROWS.validate_python(rows))
+                        found = replace(found, lines=found.lines + lines)
                         missing -= 1
         except CorruptRecordError:
             return None
@@ -487,9 +493,9 @@ class OlderMemories:
         loaded = partition.load()
         listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
         listed.sort(key=lambda record: record.updated_at, reverse=True)
-        rows = ((record.memory_id, record.importance, _words_of(record)) for record in listed)
-        split = parts_of(rows, lambda row: len(row[0].encode()) + len(row[2]) + 12, _MOST_BYTES)
-        parts = list(itertools.islice(split, _MOST_PARTS)) or [[]]
+        lines = (f"{record.memory_id}\t{record.importance}\t{_words_of(record)}\n" for record in listed)
+        split = parts_of(lines, lambda line: len(line.encode()), _MOST_BYTES)
+        parts = ["".join(part) for part in itertools.islice(split, _MOST_PARTS)] or [""]
         writes = list[Write]()
         for number, part in enumerate(parts):
             id_ = f"{_WORDS}{number}"
@@ -502,7 +508,7 @@ class OlderMemories:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
-        return loaded, WordList(made_at, list(itertools.chain(*parts)))
+        return loaded, WordList(made_at, "".join(parts))
 
 
 def _words_of(record: MemoryRecord) -> str:

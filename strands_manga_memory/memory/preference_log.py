@@ -152,14 +152,14 @@ class PreferenceLog:
         """Read the signals that another service has not accepted yet, in order."""
         return self.read()[0].signals
 
-    def acknowledge(self, numbers: Collection[int]) -> None:
-        """Delete the signals with the given numbers, which another service has accepted."""
+    def acknowledge(self, ids: Collection[str]) -> None:
+        """Delete the signals with the given ids, which another service has accepted."""
 
         def attempt() -> bool | None:
             logged, item, _ = self.read()
             if item is None:
                 return True
-            left = tuple(each for each in logged.signals if each.number not in numbers)
+            left = tuple(each for each in logged.signals if each.id not in ids)
             writes = [Write(item=self._item(replace(logged, signals=left)), when=unchanged(item))]
             if not left:
                 writes.append(Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition)))
@@ -214,6 +214,8 @@ class PreferenceLog:
         writes.append(not_erased_since(owner.partition, erased))
         if change.signals and after.signals:
             writes.append(Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}))
+        elif logged.signals and not after.signals:
+            writes.append(Write(key=(bucket_of(owner), owner.partition)))
         if change.record or change.dropped or after.statements != logged.statements:
             stored = self._stored()
             changed = self._changed_records(stored, after.statements, change)

@@ -398,17 +398,18 @@ class PreferenceOutbox:
 
     def send_later(self, owner: Owner) -> None:
         """Send a user's pending signals in the background. After a failure, later calls wait for the scheduled retry."""
-        if owner not in self._waits:
-            self._writer.submit(("signals", owner), lambda: self._send(owner))
+        self._writer.submit((self, owner), lambda: self._send(owner))
 
-    def _send(self, owner: Owner) -> None:
+    def _send(self, owner: Owner, *, is_retry: bool = False) -> None:
+        if owner in self._waits and not is_retry:
+            return
         try:
             self.drain(owner)
         except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
             logger.warning("error=<%s> | failed to send preference signals, retrying", type(error).__name__)
             wait = self._waits[owner] = min(_LONGEST_WAIT, 2 * self._waits.get(owner, 0.1))
             # The exit does not wait for a sink that fails.
-            self._writer.later((self, owner), wait, lambda: self._send(owner), is_needed=lambda: False)
+            self._writer.later((self, owner), wait, lambda: self._send(owner, is_retry=True), is_needed=lambda: False)
         else:
             self._waits.pop(owner, None)
 
@@ -419,18 +420,24 @@ class PreferenceOutbox:
             StoreUnavailableError: Another worker sends the user's signals.
             Exception: The sink failed. The remaining signals stay stored.
         """
-        log, sent = self.log_of(owner), list[int]()
-        if not log.waiting():
-            return 0
-        with self._leased(owner):
-            try:
-                for signal in log.waiting():
-                    self._sink.send(signal)
-                    sent.append(signal.number)
-            finally:
-                if sent:
-                    log.acknowledge(sent)
-        return len(sent)
+        log, total = self.log_of(owner), 0
+        waiting = log.waiting()
+        while waiting:
+            sent = list[str]()
+            with self._leased(owner):
+                waiting, end = log.waiting(), self._clock() + _LEASE_SECONDS / 2
+                try:
+                    for signal in waiting:
+                        self._sink.send(signal)
+                        sent.append(signal.id)
+                        if self._clock() >= end:  # the rest needs a new lease
+                            break
+                finally:
+                    if sent:
+                        log.acknowledge(sent)
+            total += len(sent)
+            waiting = waiting[len(sent) :]
+        return total
 
     @contextmanager
     def _leased(self, owner: Owner) -> Iterator[None]:

@@ -33,6 +33,7 @@ MOST_SLOTS = 100
 """Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
 MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 300
+_MOST_SIGNALS = 400
 
 _TIME = attrgetter("at")
 _STATEMENT = TypeAdapter(tuple[str, str, bool | None, bool, str | None, float, str | None, bool])
@@ -306,13 +307,14 @@ class LoggedChanges:
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
-        return tuple(each for each in valid(statements, self.removals) if each.at > self.erased_at)
+        since = max(self.erased_at, complete_since(self.removals))
+        return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
         """Return the preference log after a change of preferences, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
-        signals = self._signals_after(change, removals)
+        signals = self._signals_after(change, removals, statements)
         is_changed = statements != self.statements
         if not (is_changed or removals or change.record or change.dropped or signals != self.signals):
             return None
@@ -327,15 +329,35 @@ class LoggedChanges:
             next_number=max([self.next_number, *(each.number + 1 for each in signals)]),
         )
 
-    def _signals_after(self, change: PreferenceChange, removals: Sequence[Removal]) -> tuple[PreferenceSignal, ...]:
-        """Return the pending signals after a change: without those of removed statements, and with numbers for new signals."""
+    def _signals_after(
+        self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
+    ) -> tuple[PreferenceSignal, ...]:
+        """Return the pending signals after a change: without those of removed statements, and with numbers for new signals.
+
+        If more than 400 signals wait, those of statements that the log has dropped for later ones are dropped, too.
+        """
         kept = [each for each in self.signals if each.retracted or valid([each.statement], removals)]
+        ids = {each.id for each in self.signals}
         new = [
-            each for each in change.signals if (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
+            each
+            for each in change.signals
+            if each.id not in ids and (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
         ]
-        return (*kept, *(replace(each, number=number) for number, each in enumerate(new, self.next_number)))
+        kept += [replace(each, number=number) for number, each in enumerate(new, self.next_number)]
+        if len(kept) > _MOST_SIGNALS:  # an item of DynamoDB has at most 400 KB
+            known = {(each.message_id, each.preference) for each in statements}
+            kept = [each for each in kept if each.retracted or (each.message_id, each.statement.preference) in known]
+        return tuple(kept)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
     """Return the latest 300 distinct deletions of preferences and retractions of messages, in the order of their times."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
+
+
+def complete_since(removals: Sequence[Removal]) -> float:
+    """Return the time of the earliest of 300 removals, in seconds since 1970, or minus infinity if there are fewer.
+
+    Earlier removals are no longer known, so statements up to this time must not be stored any more.
+    """
+    return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

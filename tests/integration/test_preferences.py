@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from strands_manga_memory import (
     CorruptRecordError,
     InMemoryHotStore,
     MangaMemory,
+    PiiPolicy,
     SQLiteTable,
     StoreError,
     StoreUnavailableError,
@@ -31,6 +33,7 @@ from strands_manga_memory.memory import (
     AgentContext,
     CallablePreferenceSink,
     KinesisPreferenceSink,
+    MemoryKeeper,
     Owner,
     Preference,
     PreferenceOutbox,
@@ -41,7 +44,9 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState
-from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.preference_log import bucket_of
+from strands_manga_memory.memory.statements import LoggedChanges, PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
 from tests import servers
@@ -238,6 +243,122 @@ def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink.refusing = False
     servers.wait_until(lambda: sink.taken, "the signal to be sent")
     assert sink.taken[0].value == "call [phone]"
+
+
+def test_a_signal_that_is_stored_during_a_retry_is_sent(table: Table) -> None:
+    inside, go_on, taken = threading.Event(), threading.Event(), list[str]()
+    failures = iter([ConnectionError()])
+
+    def sink(signal: PreferenceSignal) -> None:
+        for error in failures:
+            raise error
+        inside.set()
+        assert go_on.wait(20)
+        taken.append(signal.value)
+
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(sink))
+    emit(outbox, Preference("genre", "horror"))
+    assert inside.wait(20)  # the retry has read the log
+    emit(outbox, Preference("genre", "romance"))
+    servers.wait_until(lambda: len(outbox.waiting(OWNER)) == 2, "the second signal to be stored")
+    background_writer(None, table).submit(("preferences", OWNER), lambda: None).result(20)
+    go_on.set()
+    servers.wait_until(lambda: taken == ["horror", "romance"], "the second signal to be sent", within=5)
+
+
+def test_signals_that_take_longer_than_a_lease_are_sent_once_and_in_order(table: Table) -> None:
+    clock, taken = FakeClock(), list[int]()
+
+    def slow(signal: PreferenceSignal) -> None:
+        taken.append(signal.number)
+        clock.advance(7)
+        if signal.number == 6:
+            with pytest.raises(StoreUnavailableError, match="another worker"):
+                PreferenceOutbox(table, Sink(), clock=clock).drain(OWNER)
+
+    outbox = PreferenceOutbox(table, CallablePreferenceSink(slow), clock=clock)
+    for number in range(10):
+        store(outbox, Preference("genre", f"value {number}"), at=1.0)
+    assert outbox.drain(OWNER) == 10
+    assert taken == list(range(1, 11))
+
+
+def test_a_user_whose_last_signal_was_deleted_is_no_longer_listed(table: Table) -> None:
+    outbox = PreferenceOutbox(table, Sink())
+    store(outbox, Preference("genre", "horror"), at=time.time())
+    bucket = bucket_of(OWNER)
+    assert list(table.query(bucket))
+    user = UserMemoryStore(table, user_id="u1")
+    assert user.forget(user.recall()[0].memory_id)
+    assert not outbox.waiting(OWNER)
+    assert not list(table.query(bucket))
+
+
+def test_a_repeated_change_adds_its_signals_once(table: Table) -> None:
+    log = PreferenceOutbox(table, Sink()).log_of(OWNER)
+    stated = [Statement(Preference("genre", "horror"), 1.0, "m1")]
+    change = LoggedChanges().after(PreferenceChange(statements=stated, signals=log.signals_of(stated)))
+    assert change is not None
+    assert change.after(PreferenceChange(statements=stated, signals=change.signals)) is None
+
+
+def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
+    logged: LoggedChanges | None = LoggedChanges()
+    for number in range(1_000):
+        assert logged is not None
+        preference = Preference(f"key {number % 7}", f"value {number}", adds=True)
+        statement = Statement(preference, float(number), uuid.uuid4().hex, f"session-{number}")
+        logged = logged.after(PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(OWNER, statement)]))
+    assert logged is not None
+    numbers = [each.number for each in logged.signals]
+    assert numbers[-56:] == list(range(945, 1_001))  # the latest 8 of each of 7 subjects
+    assert len(numbers) <= 400
+    assert numbers == sorted(numbers)
+
+
+def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: Path) -> None:
+    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True) as memory:
+        user = memory.user("u1")
+        user.prefer("author", "Ito")
+        user.partition.table.put({"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7})
+        model = ScriptedModel(lambda messages: "ok")
+        first, second = (
+            Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id=name, session=False))
+            for name in ("s1", "s2")
+        )
+        second("Hello!")
+        first("I only read paperbacks.")
+        second("What do I read?")
+        assert "paperbacks" in str(model.requests[-1].messages)
+        user.partition.table.delete(OWNER.changes_partition, "~changes")
+
+
+def test_deletions_that_the_log_has_dropped_still_count(table: Table) -> None:
+    now = time.time()
+    log = UserMemoryStore(table, user_id="u1").preference_log
+    for first, count in ((0, 1), (1, 300)):
+        removals = [Removal(now - 500 + number, message=message_digest(f"m{number}")) for number in range(first, first + count)]
+        log.apply(PreferenceChange(removals=removals))
+    log.apply(PreferenceChange(statements=[Statement(Preference("genre", "horror"), now - 1_000, "m0")]))
+    assert not UserMemoryStore(table, user_id="u1").recall()
+    said = [
+        Utterance("user", "My favorite genre is horror.", 1, now - 1_000, "m0"),
+        Utterance("assistant", "Noted.", 1, now - 999),
+    ]
+    transcript = Transcript(
+        user_id="u1",
+        tenant=None,
+        session_id="s1",
+        agent_id="default",
+        mark="1",
+        utterances=tuple(said),
+        turns=1,
+        covered=2,
+        revisions=0,
+        ended_at=now,
+    )
+    assert MemoryKeeper(table=table, pii=PiiPolicy()).finalize(transcript) is None
+    assert not UserMemoryStore(table, user_id="u1").recall()
 
 
 # Kinesis
