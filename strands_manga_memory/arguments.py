@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, Union, get_args, get_origin
 
@@ -87,17 +88,20 @@ def _fits(value: Any, kind: Any) -> bool:
         return True
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
-    if isinstance(value, bool) or kind is float:
-        return isinstance(value, bool) == (kind is bool) and isinstance(value, int | float)
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
     kind = Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
     if Protocol in getattr(kind, "__bases__", ()):
         methods = [name for name in vars(kind) if name == "__call__" or not name.startswith("_")]
-        return not isinstance(value, str | list | dict) and any(hasattr(value, name) for name in methods)
+        enough = all if isinstance(value, str | list | dict) else any
+        return type(value) not in (str, list, dict) and enough(hasattr(value, name) for name in methods)
     if not isinstance(kind, type):
         return True
     if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
         return False
-    if isinstance(value, Mapping) and parts:
+    if isinstance(value, Mapping) and len(parts) == 2:
         return all(_fits(each, part) for item in value.items() for each, part in zip(item, parts, strict=True))
     return kind not in _COLLECTIONS or not isinstance(value, list | tuple) or all(_fits(each, parts[0]) for each in value)
 
@@ -175,7 +179,7 @@ def not_negative(name: str, value: float) -> float:
     Raises:
         ValueError: ``value`` is below 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
     return value
 

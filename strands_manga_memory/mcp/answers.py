@@ -72,12 +72,13 @@ class ResultCache:
             content = list(result.get("content") or ())
             fits = all(set(block) <= {"text", "json"} for block in content)
             fits = fits and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
+            content = copy.deepcopy(content) if fits else []
         except Exception:  # noqa: BLE001 - a tool may return anything
             fits = False
         with self._lock:
             self._kept.pop(key, None)
             if fits:
-                self._kept[key] = (self._clock(), copy.deepcopy(content))
+                self._kept[key] = (self._clock(), content)
                 if len(self._kept) > MOST_RESULTS:
                     self._kept.popitem(last=False)
 

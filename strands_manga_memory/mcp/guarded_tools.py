@@ -283,9 +283,9 @@ class GuardedToolProvider(ToolProvider):
             ValueError: The provider guards its tools already.
         """
         loaded = await self.provider.load_tools(**kwargs)
-        known = {tool.tool: tool for tool in self._tools}
-        self._tools = [known.get(tool) or self._guard(tool) for tool in loaded]
-        return self._tools
+        known = {id(tool.tool): tool for tool in self._tools}  # a tool may be unhashable
+        self._tools = list({tool.tool_name: known.get(id(tool)) or self._guard(tool) for tool in loaded}.values())
+        return list(self._tools)
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
         """Register a consumer, such as an agent, at the wrapped provider."""

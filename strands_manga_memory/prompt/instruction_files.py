@@ -54,9 +54,9 @@ class InstructionFiles:
     @checked
     def __init__(
         self,
-        folders: Sequence[str | Path] | None = None,
+        folders: Iterable[str | os.PathLike[str]] | None = None,
         *,
-        allow: Iterable[str | Path] = (),
+        allow: Iterable[str | os.PathLike[str]] = (),
         read_only: Iterable[str] = (),
     ) -> None:
         self._folders = [Path(folder) for folder in folders] if folders is not None else None
@@ -190,7 +190,7 @@ def _is_own(tool: object) -> bool:
     return isinstance(tool, DecoratedFunctionTool) and str(vars(tool).get("__module__")).startswith(_OWN_MODULES)
 
 
-def _resolve(path: str | Path) -> Path:
+def _resolve(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(Path(path).expanduser()))
 
 

@@ -271,7 +271,7 @@ class DynamoDBTable:
         return True
 
     def _place(self, key: Key) -> dict[str, Any]:
-        return {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}
+        return {self.schema.partition: {"S": key[0]}} | ({self.schema.sort: {"S": key[1]}} if self.schema.sort else {})
 
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)

@@ -32,7 +32,11 @@ class Index:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names of a table, its keys, its TTL attribute and its indexes."""
+    """Names of a table, its keys, its TTL attribute and its indexes.
+
+    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports only reads of single
+    records.
+    """
 
     name: str
     partition: str

@@ -290,14 +290,6 @@ class _TurnClock:
         self.layer = 0.0
         self._start: float | None = None
 
-    @contextmanager
-    def timing(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.layer += time.perf_counter() - start
-
     def begin(self, event: BeforeInvocationEvent) -> None:
         self._start, self.layer = time.perf_counter(), 0.0
 
@@ -318,12 +310,18 @@ class _TimedRegistry:
         clock = self._clock  # the callbacks keep the clock alive, not the registry that holds them
 
         async def awaited(event: Any) -> None:
-            with clock.timing():
+            start = time.perf_counter()
+            try:
                 await callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
 
         def called(event: Any) -> None:
-            with clock.timing():
+            start = time.perf_counter()
+            try:
                 callback(event)
+            finally:
+                clock.layer += time.perf_counter() - start
 
         self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
 

@@ -169,3 +169,10 @@ def test_secret_keys_are_not_shown_in_errors(keys: Any) -> None:
     with pytest.raises(ValueError, match="cipher must be Cipher or None, got a value of type ") as of_cipher:
         Codec(cipher=keys)
     assert "s3cret" not in f"{of_keys.value} {of_cipher.value}"
+
+
+def test_values_of_related_types_are_accepted(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    package.InstructionFiles((folder for folder in [tmp_path]), allow={tmp_path: "folders may be the keys of a mapping"})
+    assert package.RedisHotStore(redis.Redis(port=1), deadline=np.float32(0.5), grace=np.int64(60))
+    assert Codec(compress_from=np.int64(64))

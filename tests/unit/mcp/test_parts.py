@@ -1,9 +1,15 @@
 """The small parts: redaction, argument schemas, last good results, statistics, the words for the model."""
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from strands.tools import PythonAgentTool
+from strands.tools.tool_provider import ToolProvider
+from strands.types.tools import AgentTool, ToolSpec
 
+from strands_manga_memory import guard_tool
 from strands_manga_memory.mcp import redact_secrets
 from strands_manga_memory.mcp.answers import (
     MAX_TEXT,
@@ -119,6 +125,32 @@ def test_good_results_are_bounded() -> None:
     assert kept.find(keys[1]) is None, "a character has 3 bytes"
     kept.keep(keys[2], {"content": [{"image": {}}]})
     assert kept.find(keys[2]) is None
+
+
+def test_a_result_that_cannot_be_copied_is_not_kept() -> None:
+    kept = ResultCache(60)
+    kept.keep(KEY, {"content": [{"json": {"lock": threading.Lock()}}]})
+    assert kept.find(KEY) is None
+
+
+async def test_a_provider_may_have_unhashable_tools() -> None:
+    class Unhashable(PythonAgentTool):
+        __hash__ = None  # type: ignore[assignment]
+
+    class Provider(ToolProvider):
+        async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
+            return [one]
+
+        def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+            pass
+
+        def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
+            pass
+
+    spec: ToolSpec = {"name": "one", "description": "d", "inputSchema": {"json": {}}}
+    one = Unhashable("one", spec, lambda *_, **__: None)  # type: ignore[arg-type, return-value]
+    guarded = guard_tool(Provider())
+    assert await guarded.load_tools() == await guarded.load_tools(), "a tool keeps its breaker"
 
 
 def test_calls_are_counted_and_timed() -> None:
