@@ -6,7 +6,8 @@ Strands accepts messages with blocks of any shape, so the functions that read me
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from strands.hooks import AfterToolCallEvent, AfterToolsEvent, HookRegistry
@@ -162,14 +163,29 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes.
-
-    Values without a text representation, such as integers of thousands of digits, have the same hash.
-    """
+    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes."""
     try:
         return hash(repr(value))  # implemented in C, and handles cycles
-    except Exception:  # noqa: BLE001 - a foreign __repr__, or deep nesting
-        return hash(type(value))
+    except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
+        return hash(tuple(islice(_parts(value), _MOST_PARTS)))
+
+
+_MOST_PARTS = 1_000_000
+"""Most parts of a value that are hashed. A value that contains itself has endlessly many."""
+
+
+def _parts(value: Any) -> Iterator[tuple[type, Any]]:
+    """Yield the type of each part of a nested value, with its size or content, without recursion."""
+    coming = [value]
+    while coming:
+        one = coming.pop()
+        if isinstance(one, dict | list | tuple):
+            yield type(one), len(one)
+            coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
+        elif isinstance(one, int):
+            yield type(one), hex(one)  # unlike repr(), without a limit of digits
+        else:
+            yield type(one), one if isinstance(one, str | bytes) else text_of(one, repr)
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
@@ -196,16 +212,8 @@ def _block_fingerprint(block: Any) -> int:
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
     has_media = isinstance(parts, list) and any(map(media_kind, parts))
-    return hash(_hashable(block)) if has_media else fingerprint(block)
-
-
-def _hashable(value: Any) -> Any:
-    """Return a hashable form of a block with media. CPython caches the hash of bytes, so media are read only once."""
-    if isinstance(value, dict):
-        return tuple((key, _hashable(item)) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
-    return value if isinstance(value, bytes) else fingerprint(value)
+    # CPython caches the hash of bytes, so media are read only once.
+    return hash(tuple(islice(_parts(block), _MOST_PARTS))) if has_media else fingerprint(block)
 
 
 def is_message(value: Any) -> bool:

@@ -105,8 +105,27 @@ class Silent:
 
 
 @pytest.mark.parametrize("value", [Silent(), 10**5_000], ids=["no text", "many digits"])
-def test_value_without_text_has_a_fingerprint(value: Any) -> None:
-    assert fingerprint([value]) == fingerprint([value])
+def test_change_beside_a_value_without_text_changes_the_fingerprint(value: Any) -> None:
+    assert fingerprint({"price": 100, "other": value}) == fingerprint({"price": 100, "other": value})
+    assert fingerprint({"price": 100, "other": value}) != fingerprint({"price": 120, "other": value})
+
+
+def test_integers_of_any_length_have_different_fingerprints() -> None:
+    assert len({fingerprint([value]) for value in (Silent(), 10**5_000, -(10**5_000), 10**5_000 + 1)}) == 4
+
+
+_cycle: dict[str, Any] = {}
+_cycle["in"] = _cycle
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(100, 120), (1, True), ({}, []), ([["a", 1]], {"a": 1}), (-1, -2), ([_cycle, 1], [_cycle, 2])],
+)
+def test_change_beside_an_image_changes_the_fingerprint(one: Any, other: Any) -> None:
+    image = {"image": {"format": "png", "source": {"bytes": b"png"}}}
+    shown: list[Any] = [results("a", content=[image, {"json": {"found": value}}]) for value in (one, other)]
+    assert content_fingerprint(shown[0]) != content_fingerprint(shown[1])
 
 
 def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
@@ -129,7 +148,7 @@ def test_values_of_any_depth_have_fingerprints() -> None:
     deep: Any = "x"
     for _ in range(30_000):  # more than Python's or the C stack has room for
         deep = [deep]
-    assert fingerprint(deep) == fingerprint([deep])
+    assert fingerprint(deep) != fingerprint([deep])
     while isinstance(deep, list):  # a value of so many levels is freed level by level here, or by the C stack
         deep = deep.pop()
 
