@@ -279,36 +279,70 @@ def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
 
 _TOPIC_WORD = re.compile(r"[a-z]+")
 _INSTRUCTION_WORD = re.compile(r"[a-z']+")
+_JAPANESE_WORD = re.compile(r"[\u3400-\u9fff々]+|[\u30a1-\u30fa\u30fc]{2,}")
+_EVERY_TIME = re.compile("|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1)))
+_CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
 _TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
+_SIDE_WORDS = re.compile(
+    "|".join(rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words), re.IGNORECASE
+)
 _FORBIDDING = EN.words("instructions.negative")
-_COMMON_TERMS = frozenset(search_terms(" ".join(EN.words("instructions.common"))))
+_COMMON_TERMS = frozenset(search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))) | JA.words(
+    "instructions.common"
+)
+_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words("instructions.of_answers")
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
     """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts "keep answers short".
 
-    Two instructions also contradict each other if they share most of their words and only one of them forbids something.
+    The two must be about the length or politeness of all answers, or one must forbid exactly the thing that the other asks for.
+    An instruction that also orders something else, such as "keep answers short, and never use emojis", is not contradicted.
     """
-    said, before = _sides(text), _sides(earlier)
-    if any(side != before.get(topic, side) for topic, side in said.items()):
+    before, *others = _clauses(earlier)
+    if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
+        return False
+    said = [each for each in _clauses(text) if _forbids(each)] or _clauses(text)[:1]
+    sides = _sides(before) if others else _sides(earlier)
+    if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
-    terms, others = _subject_terms(text), _subject_terms(earlier)
-    shared = len(terms & others)
-    return bool(shared) and 2 * shared > min(len(terms), len(others)) and _forbids(text) != _forbids(earlier)
+    return any(_forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier) for each in said)
+
+
+def _clauses(text: str) -> list[str]:
+    """Return the clauses of an instruction that have a subject, without clauses such as "from now on"."""
+    return [each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)] or [text]
+
+
+def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
+    """Return whether the forbidding one of two clauses is about nothing else than the other, and the other about little else.
+
+    ``text`` and ``earlier`` are the instructions that contain the clauses.
+    """
+    later, first = _subject_terms(clause), _subject_terms(before)
+    forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
+    shared = _subject_terms(text) & _subject_terms(earlier)
+    return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return the topics with two sides of an instruction, such as politeness, each with True for "+" and False for "-"."""
+    """Return the sides that an instruction takes, such as ``{"politeness": True}``. Empty if it is not about all answers."""
+    if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
+        return {}
     return {topic[:-1]: topic.endswith("+") != _forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)}
 
 
 def _subject_terms(text: str) -> frozenset[str]:
-    return frozenset(search_terms(text)) - _COMMON_TERMS
+    english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
+    japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
+    return frozenset((*english, *japanese)) - _COMMON_TERMS
 
 
 def _forbids(text: str) -> bool:
+    """Return whether an instruction forbids something. "Never without tax" forbids nothing: it asks for the tax."""
     lower = text.lower().replace("\u2019", "'")
-    return not _FORBIDDING.isdisjoint(_INSTRUCTION_WORD.findall(lower)) or JA.instructions.forbids.search(lower) is not None
+    found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
+    return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(lower) is not None
 
 
 def revokes_instruction(text: str) -> bool:

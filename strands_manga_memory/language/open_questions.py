@@ -6,12 +6,14 @@ import re
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.packs import any_language
+from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import REQUEST_WORDS, evidence_terms
 from strands_manga_memory.language.summary_facts import POSTPONED
-from strands_manga_memory.language.text_features import split_sentences
+from strands_manga_memory.language.text_features import split_sentences, words
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
+
+EN, JA = load_packs()
 
 Line = tuple[str, str]
 """Role (``user`` or ``assistant``) and text of a message."""
@@ -46,8 +48,13 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             continue
         said = head_and_tail(text)
         asks, waits = any(map(is_question, split_sentences(said))), _WAITS.search(said) is not None
-        answers = [head_and_tail(other) for who, other in lines[at + 1 :] if who == "assistant" and other.strip()]
-        first = answers[0] if answers else ""
+        later = [
+            (lines[each - 1], head_and_tail(lines[each][1]))
+            for each in range(at + 1, len(lines))
+            if lines[each][0] == "assistant" and lines[each][1].strip()
+        ]
+        answers = [(head_and_tail(before) if who == "user" else "", answer) for (who, before), answer in later]
+        first = answers[0][1] if answers else ""
         is_postponed = POSTPONED.search(first) is not None
         if not (asks or waits or (is_postponed and not extract_preferences([said]))):
             continue
@@ -55,7 +62,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
         is_open = not first or waits or is_postponed
-        if is_open and not any(is_answer(each, question) for each in (answers if waits else answers[1:])):
+        if is_open and not any(_is_answer_in_session(each, question, asked) for asked, each in answers[0 if waits else 1 :]):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 
@@ -70,6 +77,9 @@ _KINDS = ("date", "price", "number", "place", "person")
 _ASKED = {kind: any_language(f"asked.{kind}") for kind in (*_KINDS, "other", "stock")}
 _GIVEN = {kind: any_language(f"given.{kind}") for kind in (*_KINDS, "stock", "yes_or_no")}
 _AROUND = any_language("given.around")
+_ORDERS = any_language("asked.order")
+_PROMISES = any_language("given.promise")
+_ADDED_WORDS = EN.words("questions.added") | JA.words("questions.added")
 _SAME_SUBJECT = 0.75
 
 
@@ -79,23 +89,53 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     Each value that the question asks for, such as a date or a price, must be in a sentence that has only words of the question
     otherwise. ``answer`` and ``asked`` together must contain most of the question's terms, and all of its numbers, names and
     katakana words. A question for a reason or a thing, a reply such as "I will check", and a question in return have no answer.
+    If the user only repeats a question for yes or no, any answer that begins with yes or no is about it.
 
     Args:
         answer: Text of the assistant's message.
         question: Question, which may be older than the previous message.
         asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
     """
+    if _repeats(asked, question) and _answers_yes_or_no(answer, question):
+        return True
     text = f"{asked}\n{answer}"
     kinds, rest = _asked_kinds(question)
     terms = _terms(rest)
     needed = 1.0 if "yes_or_no" in kinds else _SAME_SUBJECT
     return (
         bool(kinds)
+        and (not _ORDERS.search(question) or bool(_terms(_GIVEN["yes_or_no"].sub(" ", answer))))
         and not POSTPONED.search(answer)
         and len(terms & _terms(text)) >= needed * len(terms)
         and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
         and all(name.lower() in text.lower() for name in _NAMES.findall(question))
         and all(any(_gives(kind, each, rest) for each in split_sentences(answer)) for kind in kinds)
+    )
+
+
+def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
+    # In the session of the question, the message before an answer may be about it only if it repeats it.
+    return is_answer(answer, question, asked if _repeats(asked, question) else "")
+
+
+def _repeats(asked: str, question: str) -> bool:
+    """Return whether a message only asks a question again, with or without a question mark."""
+    questions = [each for each in split_sentences(question) if is_question(each)] or [question]
+    said = [each for each in split_sentences(asked) if says_something(each)]
+    if len(questions) != 1 or len(said) != 1:
+        return False
+    first, again = ([word for word in words(each) if word not in _ADDED_WORDS] for each in (*questions, *said))
+    return bool(first) and first == again
+
+
+def _answers_yes_or_no(answer: str, question: str) -> bool:
+    """Return whether an answer that follows a question for yes or no says yes or no, and promises no later answer."""
+    return (
+        not _ORDERS.search(question)
+        and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
+        and _GIVEN["yes_or_no"].search(answer) is not None
+        and not (POSTPONED.search(answer) or _PROMISES.search(answer))
+        and not any(map(is_question, split_sentences(answer)))
     )
 
 
