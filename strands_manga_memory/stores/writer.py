@@ -234,6 +234,8 @@ class Writer:
         self._queues: dict[Hashable, deque[_Job]] = {}
         self._active: dict[Hashable, _Job] = {}
         self._timers: dict[Hashable, tuple[float, _Job]] = {}
+        self._first_due = math.inf
+        """Time before which no delayed work is due."""
         self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
         self._threads = 0
         self._idle = 0
@@ -272,7 +274,9 @@ class Writer:
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
-            self._timers[key] = (self._clock() + delay, job)
+            due = self._clock() + delay
+            self._timers[key] = due, job
+            self._first_due = min(self._first_due, due)
             self._wake()
 
     def repeat(self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always) -> None:
@@ -365,8 +369,11 @@ class Writer:
 
     def _promote_timers(self, due: float) -> None:
         """Move delayed work whose time is at or before ``due`` to the queues."""
+        if due < self._first_due:
+            return
         for key in sorted((key for key, (at, _) in self._timers.items() if at <= due), key=lambda key: self._timers[key][0]):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
+        self._first_due = min((at for at, _ in self._timers.values()), default=math.inf)
 
     def _take(self) -> tuple[Hashable, _Job] | None:
         """Remove the next piece of work from its queue, record that it is running, and return its key and the work.
@@ -416,7 +423,7 @@ class Writer:
                     if now >= idle_until and not self._timers:
                         self._threads -= 1
                         return
-                    until = min((at for at, _ in self._timers.values()), default=idle_until)
+                    until = self._first_due if self._timers else idle_until
                     self._idle += 1
                     self._changed.wait(max(0.0, until - now))
                     self._idle -= 1

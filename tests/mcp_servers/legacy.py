@@ -67,7 +67,7 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
             tell("notifications/progress", params)
         time.sleep(60)
     if name == "floods":
-        for number in range(3_000):
+        for number in range(1_000):
             tell("notifications/progress", {"progressToken": progress_token, "progress": number + 1, "message": "x" * 2_000})
         time.sleep(0.07)
         return text("flooded")

@@ -74,7 +74,7 @@ async def crawls(context: Context, steps: int = 3) -> str:
 
 
 @server.tool(structured_output=False)
-async def floods(context: Context, messages: int = 3_000, letters: int = 2_000, seconds: float = 0.07) -> str:
+async def floods(context: Context, messages: int = 1_000, letters: int = 2_000, seconds: float = 0.07) -> str:
     """Reports progress without end while it works."""
     end = time.monotonic() + seconds
     for number in range(messages):
