@@ -28,6 +28,7 @@ from strands_manga_memory.session.conversation_transfer import (
     fork,
     rewind,
 )
+from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition, LogRepository
 from strands_manga_memory.session.tiers import (
@@ -381,7 +382,8 @@ class StoredSession:
             else:
                 conversation.set_entry(ORCHESTRATOR, transferred.state)
             content = local.draft()
-        is_new = not content.incarnation or begin_with(conversation.hold, content, replaces=False)
+        hold = Conversation(conversation.place, self._tiers, ids=content.ids)
+        is_new = not content.incarnation or begin_with(hold, content, replaces=False)
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
