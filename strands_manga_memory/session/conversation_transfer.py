@@ -28,6 +28,8 @@ from strands_manga_memory.session.protocol.record import (
 )
 from strands_manga_memory.session.tiers import Place, Tiers
 
+_ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
+
 Standing = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers. ``ended`` means that the conversation has expired or was deleted."""
 
@@ -72,7 +74,8 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: There is a conversation at ``to`` already, or a turn to copy is still open.
+        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or the conversation ended
+            meanwhile.
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
@@ -131,7 +134,7 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
         hold.delete()
         return
     if not begin_with(hold, content_at(hold, at_turn, now=tiers.clock()), replaces=True):
-        raise ConflictError("the conversation was deleted or rewound, or has expired, meanwhile")
+        raise ConflictError(_ENDED)
 
 
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
@@ -150,7 +153,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: A turn up to ``at_turn`` is still open.
+        ConflictError: A turn up to ``at_turn`` is still open, or the conversation ended meanwhile.
         CorruptRecordError: A turn up to ``at_turn`` cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
@@ -166,6 +169,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for key, turn in log.items() if numbers[key] <= at_turn):
         raise ConflictError(f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one")
     damaged = [key for key in numbers if key not in log and numbers[key] <= at_turn]
+    if damaged and hold.durable is not None and damaged[0] not in hold.durable.logged_keys(base.incarnation):
+        raise ConflictError(_ENDED)  # the log was deleted between the two reads
     if damaged:
         raise CorruptRecordError("a turn up to the wanted one cannot be read", record=str(damaged[0]))
     after = min((key for key, number in numbers.items() if number > at_turn), default=None)
@@ -244,6 +249,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
             break
     with hold.local.lock:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation))
+        hold.local.is_overruled = True  # so that messages that the conversation manager edited or wrote stay in the history
         hold.local.take_in(record, {})
     try:
         if replaces and hold.hot is not None:  # also an empty one, which a writer may be about to fill with the old content

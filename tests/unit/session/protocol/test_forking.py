@@ -14,7 +14,7 @@ from strands_manga_memory.session import conversation_transfer
 from strands_manga_memory.session.conversation_transfer import content_at, fork, rewind
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
-from strands_manga_memory.session.protocol.record import CONTINUES, Record, TurnKey
+from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, TurnKey
 from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores.codec import dump
 from tests.faults.protocol.process import open_hold
@@ -125,6 +125,19 @@ def test_turn_that_is_stored_during_a_rewind_stays(
     assert len(forks.load().history()) == 4
 
 
+@TIERS
+def test_summary_stays_after_a_fork_or_rewind_to_the_last_turn(tiers: dict[str, bool]) -> None:
+    """The history has a message that the conversation manager wrote, in place of evicted turns."""
+    forks = Forks(turns=6, **tiers)
+    local = forks.hold.local
+    local.set_view((Slot(None, 0, dump({"role": "user", "content": [{"text": "user summary"}]})), *local.view[-4:]))
+    forks.hold.save()
+    forks.hold.flush()
+    fork(PLACE, forks.tiers, at_turn=6, to=OTHER, ids=OTHER_IDS)
+    rewind(PLACE, forks.tiers, at_turn=6)
+    assert texts(forks.load_other()) == texts(forks.load()) == ["user summary", *expected(5, 6)]
+
+
 def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process logs a turn between two reads of the log. The turn has a place before turns that were read."""
     forks = Forks(hot=False, turns=2)
@@ -140,6 +153,32 @@ def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(monkeypat
     monkeypatch.setattr(Conversation, "history", read)
     rewind(PLACE, forks.tiers, at_turn=2)
     assert texts(forks.load()) == expected(1, 2)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda forks: fork(PLACE, forks.tiers, at_turn=2, to=OTHER, ids=OTHER_IDS),
+        lambda forks: rewind(PLACE, forks.tiers, at_turn=2),
+    ],
+    ids=["fork", "rewind"],
+)
+def test_log_that_is_deleted_while_it_is_read_does_not_count_as_damaged(
+    work: Callable[[Forks], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process rewinds the conversation between two reads of the log."""
+    forks = Forks(hot=False, turns=6)
+    logged_keys = DurableTier.logged_keys
+
+    def read(tier: DurableTier, incarnation: int) -> Any:
+        monkeypatch.undo()
+        found = logged_keys(tier, incarnation)
+        rewind(PLACE, forks.tiers, at_turn=1)
+        return found
+
+    monkeypatch.setattr(DurableTier, "logged_keys", read)
+    with pytest.raises(ConflictError, match="meanwhile"):
+        work(forks)
 
 
 @TIERS
