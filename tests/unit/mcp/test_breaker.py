@@ -117,6 +117,17 @@ def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
     assert breaker.state == "half_open"
 
 
+def test_a_successful_probe_ends_the_doubled_waits() -> None:
+    breaker, clock = breaker_of(failures=1, reset_after=10, max_reset_after=50)
+    for wait in (10, 20, 40, 50, 50):
+        fail(breaker)
+        assert breaker.retry_after == wait
+        clock.advance(wait)
+    acquired(breaker).success()
+    fail(breaker)
+    assert breaker.retry_after == 10
+
+
 def test_outcomes_without_a_permit() -> None:
     breaker, clock = breaker_of(failures=2, max_reset_after=300)
     breaker.record(succeeded=False)
