@@ -5,14 +5,33 @@
 ``cloudformation_yaml`` help to set up a deployment.
 """
 
-from strands_manga_memory.ops.advice import ttl_advice
-from strands_manga_memory.ops.cost_model import CostModel, capacity_plan, differences, prices
-from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.ops.importing import SessionsReport, import_sessions, import_user
-from strands_manga_memory.ops.inspection import inspect, places
-from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, cloudformation_yaml, iam_policy, redis_acl
-from strands_manga_memory.ops.store_checks import Finding, Level
-from strands_manga_memory.ops.workload import Workload, session_use
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strands_manga_memory.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from strands_manga_memory.ops.advice import ttl_advice
+    from strands_manga_memory.ops.cost_model import CostModel, capacity_plan, differences, prices
+    from strands_manga_memory.ops.doctor import diagnose
+    from strands_manga_memory.ops.importing import SessionsReport, import_sessions, import_user
+    from strands_manga_memory.ops.inspection import inspect, places
+    from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, cloudformation_yaml, iam_policy, redis_acl
+    from strands_manga_memory.ops.store_checks import Finding, Level
+    from strands_manga_memory.ops.workload import Workload, session_use
+
+_NAMES = {
+    "advice": "ttl_advice",
+    "cost_model": "CostModel capacity_plan differences prices",
+    "doctor": "diagnose",
+    "importing": "SessionsReport import_sessions import_user",
+    "inspection": "inspect places",
+    "provisioning": "REDIS_COMMANDS cloudformation_yaml iam_policy redis_acl",
+    "store_checks": "Finding Level",
+    "workload": "Workload session_use",
+}
+"""Public names of each module. A module is imported at the first use of one of its names."""
 
 __all__ = [
     "REDIS_COMMANDS",
@@ -35,3 +54,5 @@ __all__ = [
     "session_use",
     "ttl_advice",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

@@ -66,6 +66,7 @@ def _loaded(statement: str, *, parts: int = 1) -> set[str]:
         ("import strands_manga_memory", {"boto3", "botocore", "redis", "tiktoken", "strands"}),
         ("import strands_manga_memory as memory; memory.open_table('sqlite:///t.db')", {"redis", "tiktoken"}),
         ("import strands_manga_memory.conversation", {"tiktoken"}),
+        ("from strands_manga_memory.ops import Workload", {"boto3", "redis", "strands"}),
     ],
 )
 def test_drivers_and_vocabularies_are_loaded_when_they_are_used(statement: str, drivers: set[str]) -> None:
