@@ -21,7 +21,7 @@ from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
 )
-from strands_manga_memory.conversation.message_truncation import MessageTruncator, texts_of
+from strands_manga_memory.conversation.message_truncation import MessageTruncator, result_text, results_of, texts_of
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
@@ -248,8 +248,9 @@ def _with_results(
 
 def _capped(message: Message, characters: int) -> Message:
     """Truncate the tool results of a message to ``characters`` in total. A message within the limit is returned unchanged."""
-    truncator = MessageTruncator({0: message}, {0: _characters(message)}, _characters, frozenset())
-    truncator.truncate("toolResult", [0], characters, LEAST_WITH_NAME)
+    total, of_results = _characters(message), sum(len(result_text(result)) for result in results_of(message))
+    truncator = MessageTruncator({0: message}, {0: total}, _characters, frozenset())
+    truncator.truncate("toolResult", [0], total - of_results + characters, LEAST_WITH_NAME)
     return truncator.messages[0]
 
 

@@ -98,6 +98,13 @@ def test_results_below_the_cap_share_it_too() -> None:
     assert sum(len(block["toolResult"]["content"][0]["text"]) for block in agent.messages[2]["content"]) <= 10_000
 
 
+def test_a_long_text_beside_results_does_not_count_for_their_cap() -> None:
+    turn = tool_turn(1, 700)
+    turn[2]["content"].append({"text": "Read this, too. " * 60})
+    agent = compacted(ToolResultCap(1_000), [*turn, *chat(60)])
+    assert agent.messages[2] == turn[2]
+
+
 def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
     low = [message for number in range(40) for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))]
     important = [user("I prefer horror manga. " * 10), assistant("Noted, you like horror manga. " * 10)]
