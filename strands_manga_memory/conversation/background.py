@@ -66,7 +66,9 @@ class Run(Future[_T]):
             except Exception as error:  # noqa: BLE001 - it is raised where the result is read
                 self.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - it must not end the turn that reads the result
-                self.set_exception(RuntimeError(f"the run was stopped by {type(error).__name__}"))
+                stopped = RuntimeError(f"the run was stopped by {type(error).__name__}")
+                stopped.__cause__ = error
+                self.set_exception(stopped)
 
 
 def _renew_after_fork() -> None:

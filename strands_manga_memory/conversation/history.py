@@ -116,12 +116,14 @@ class Layout:
         """
         if state is None:
             return cls(skip)
+        version = VERSION
         try:
-            version, keys, bodies, after = state["v"], state["keys"], decode_bytes_values(state["bodies"]), state["after"]
+            version = state["v"]
+            keys, bodies, after = state["keys"], decode_bytes_values(state["bodies"]), state["after"]
             is_valid = all(isinstance(key, str) for key in (*keys, after or ""))
             is_valid = is_valid and all({"role", "content"} <= body.keys() for body in bodies.values())
         except (AttributeError, KeyError, TypeError):
-            version, is_valid = VERSION, False
+            is_valid = False
         if version != VERSION:
             problem = f"the layout of the window has version {version!r}, this package reads {VERSION}"
         elif not is_valid:

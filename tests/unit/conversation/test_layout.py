@@ -64,14 +64,13 @@ def test_messages_of_old_logs_get_the_same_id_at_every_restore() -> None:
     [
         {"v": 3, "keys": [], "bodies": {}, "after": None},
         {"keys": [], "bodies": {}, "after": None},
-        {"v": 2, "keys": [1], "bodies": {}, "after": None},
-        {"v": 2, "keys": ["a"], "bodies": {}, "after": None},
-        {"v": 2, "keys": [[]], "bodies": {}, "after": None},
-        {"v": 2, "keys": [[1]], "bodies": {}, "after": None},
-        {"v": 2, "keys": [], "bodies": {"#0": {"role": "user"}}, "after": None},
-        {"v": 2, "keys": [], "bodies": {"#0": 3}, "after": None},
-        {"v": 2, "keys": [], "bodies": {}, "after": 5},
-        {"v": 2, "keys": None, "bodies": {}, "after": None},
+        {"v": 1, "keys": [1], "bodies": {}, "after": None},
+        {"v": 1, "keys": [[]], "bodies": {}, "after": None},
+        {"v": 1, "keys": [[1]], "bodies": {}, "after": None},
+        {"v": 1, "keys": [], "bodies": {"#0": {"role": "user"}}, "after": None},
+        {"v": 1, "keys": [], "bodies": {"#0": 3}, "after": None},
+        {"v": 1, "keys": [], "bodies": {}, "after": 5},
+        {"v": 1, "keys": None, "bodies": {}, "after": None},
         "layout",
     ],
 )
@@ -79,6 +78,11 @@ def test_a_state_that_cannot_be_read_is_an_error_that_names_the_record(state: An
     with pytest.raises(CorruptRecordError) as caught:
         Layout.from_state(state, 0)
     assert caught.value.record == "conversation manager state"
+
+
+def test_the_layout_of_a_newer_version_is_named_as_such_in_any_form() -> None:
+    with pytest.raises(CorruptRecordError, match="has version 3, this package reads 1"):
+        Layout.from_state({"v": 3, "window": []}, 0)
 
 
 @given(st.data())
