@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -175,6 +174,8 @@ class MessageLog:
     def __init__(self, skipped: int = 0) -> None:
         self._skipped = skipped
         self._records: list[_Record] = []
+        self._latest: dict[str | None, int] = {}
+        self._repeated: set[str | None] = set()
         self._is_confirmed = True
 
     @property
@@ -199,11 +200,15 @@ class MessageLog:
         """
         if not self._is_confirmed:
             self._is_confirmed = True
-            self._records.pop()
+            self._latest.pop(self._records.pop().id, None)
 
     def add(self, message: Message) -> None:
         """Record that a message is in the session manager's log, with a hash of its content."""
-        self._records.append(_record_of(message))
+        record = _record_of(message)
+        if record.id in self._latest:
+            self._repeated.add(record.id)
+        self._latest[record.id] = len(self._records)
+        self._records.append(record)
 
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Record that the log of the session contains the restored messages.
@@ -219,16 +224,12 @@ class MessageLog:
         head, end = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(end))
-        numbered = enumerate(self._records)
-        latest: dict[str | None, int] = {
-            record.id: at for at, record in numbered if record.id and not record.id.startswith(_BODY)
-        }
         keys: list[str] = []
         bodies: dict[str, Message] = {}
         needed = max(end - 1, -self._skipped)
         for message in messages[:head]:
             record = _record_of(message)
-            at = latest.get(record.id)
+            at = self._latest.get(record.id) if record.id and not record.id.startswith(_BODY) else None
             is_logged = at is not None and self._records[at] == record
             if at is None or not is_logged or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY):
                 key = f"{_BODY}{len(bodies)}"
@@ -251,8 +252,7 @@ class MessageLog:
         while position and at and self._records[at - 1] == _record_of(messages[position - 1]):
             position, at = position - 1, at - 1
         if position and self._skipped + at:
-            counts = Counter(record.id for record in self._records)
-            while position < len(messages) and (at == 0 or counts[self._records[at - 1].id] > 1):
+            while position < len(messages) and (at == 0 or self._records[at - 1].id in self._repeated):
                 position, at = position + 1, at + 1
         return position, at
 
