@@ -278,7 +278,7 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"stages": [3]}, r"stages must be Sequence\[Stage\] or None, got \[3\]"),
+        ({"stages": [3]}, r"stages\[0\] must be Stage, got 3"),
         ({"stages": [VerifiedSummary(), VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
         ({"trigger": 1.2}, "trigger must be over 0 and at most 1, got 1.2"),
         ({"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
