@@ -23,6 +23,8 @@ from strands_manga_memory.messages.texts import estimate_tokens, map_stretches, 
 
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
 """Ampersands that do not begin an escape such as ``&lt;``."""
+_TO_ESCAPE = re.compile("[<>\x00-\x08\x0b-\x1f\x7f]")
+"""Characters to escape in ASCII text. Most texts have none and are returned unchanged."""
 
 BLOCKS = (
     "context",
@@ -83,6 +85,8 @@ def escape_tags(text: str) -> str:
 
     ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``. Line breaks stay. Invisible characters are removed.
     """
+    if text.isascii() and _TO_ESCAPE.search(text) is None:
+        return text
     visible = _INVISIBLE.sub("", text)
     return _TITLE_AS_TAG.sub("&lt;", map_stretches(lambda part: part.translate(_ESCAPED), visible))
 

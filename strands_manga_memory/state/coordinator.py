@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
@@ -396,14 +397,18 @@ class StateCoordinator(Plugin):
             )
 
 
+_tokens = lru_cache(1_024)(estimate_tokens)
+"""Estimated tokens of a line, cached because most lines are the same as in the previous call."""
+
+
 def _render(lines: Iterable[str], max_tokens: int) -> str:
     """Render lines of the state as one block of text for the model; empty without lines.
 
     The block has at most ``max_tokens`` estimated tokens. A line that does not fit is left out.
     """
-    left, kept = max_tokens - estimate_tokens(render_section(_SECTION, [])), list[str]()
+    left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
-        tokens = estimate_tokens(line) + 1
+        tokens = _tokens(line) + 1
         if tokens <= left:
             kept.append(line)
             left -= tokens
