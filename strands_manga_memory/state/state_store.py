@@ -231,6 +231,7 @@ class _Entry:
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
         shared: Values that the session's agents shared when this agent last merged or published the shared state.
+        shared_text: Text of the layer that the session's agents shared at that time.
         turn_end: Values at the end of the last turn.
     """
 
@@ -239,6 +240,7 @@ class _Entry:
     text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
+    shared_text: str = ""
     turn_end: dict[str, Any] = field(default_factory=dict)
 
 
@@ -388,11 +390,12 @@ class StateStore:
         texts, shared = dict(known), {}
         for entry in self._readable():
             layer = entry.layer
-            shared[layer.KEY] = layer.values()
+            shared[layer.KEY] = values = layer.values()
             with suppress(CorruptRecordError):
-                if layer.KEY in known:
+                if layer.KEY in known and known[layer.KEY] != entry.shared_text:
                     layer.loaded(known[layer.KEY])
-                texts[layer.KEY] = layer.stored()
+                entry.shared_text = entry.text if entry.text and values == entry.written else layer.stored()
+                texts[layer.KEY] = entry.shared_text
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -413,7 +416,7 @@ class StateStore:
                 except CorruptRecordError:
                     continue
                 layer.merge(entry.shared if revision >= self.revision else type(layer)().values(), other)
-                entry.shared = other
+                entry.shared, entry.shared_text = other, shared[layer.KEY]
             self.write()
             self.note_shared({}, max(revision, self.revision))
 
