@@ -484,9 +484,9 @@ def test_what_cannot_be_guarded_is_refused() -> None:
     with pytest.raises(ValueError, match="must be MCPClient"):
         GuardedMCPTools(object())  # type: ignore[arg-type]
     client = MCPClient(url="http://127.0.0.1:9/mcp")
-    with pytest.raises(ValueError, match=r"overrides must be Mapping\[str, BreakerPolicy\]"):
+    with pytest.raises(ValueError, match=r"overrides\['ok'\] must be BreakerPolicy, got 5"):
         GuardedMCPTools(client, overrides={"ok": 5})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"fallbacks must be Mapping"):
+    with pytest.raises(ValueError, match=r"fallbacks\['ok'\]\[0\] must be .*AgentTool or a text, got 5"):
         GuardedMCPTools(client, fallbacks={"ok": [5]})  # type: ignore[list-item]
     with pytest.raises(ValueError, match="stale_ttl must be"):
         guard_tool(add, stale_ttl=0)
