@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
@@ -150,7 +151,8 @@ class AgentConversation:
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
         hold, local = self.hold, self.local
-        error = hold.load(touch=not inspect, read=self._read_tier)
+        start = partial(self.tiers.writer.submit, (self.place, "hot"))
+        error = hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
             logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
         if hold.hot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,9 @@ from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn is moved to the log."""
+
+HEAD_START_SECONDS = 0.002
+"""Seconds to wait for the hot tier's answer before the durable tier is read, too."""
 
 EMPTY_SECONDS = 3600.0
 """Seconds for which a hot tier that was emptied after a flush refuses late writes."""
@@ -92,13 +96,18 @@ class Conversation:
     # Reading
 
     def load(
-        self, *, touch: bool = True, read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work()
+        self,
+        *,
+        touch: bool = True,
+        read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
+        start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
         """Read the conversation from both tiers, and merge both with this process's copy.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
             read: Wrapper around the read of a tier. It gets the tier's name and the function that reads.
+            start: Starts the read of the hot tier, such as in a thread, and returns the future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -106,12 +115,16 @@ class Conversation:
         Raises:
             StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
         """
-        found = hot_error = head_error = None
-        if self.hot is not None:
-            found, hot_error = self._attempt(read, "hot", partial(self.read_hot, touch=touch))
+        read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
+        hot = _done((None, None)) if self.hot is None else start(read_hot)
+        was_alone, head_error = False, None
         if self.durable is not None:
-            is_alone = self.hot is not None and hot_error is None and is_nothing(found)
-            _, head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=is_alone))
+            if self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done:
+                was_alone = _is_missing(*hot.result())
+            head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=was_alone))[1]
+            if self.hot is not None and not was_alone and _is_missing(*hot.result()):
+                head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=True))[1]
+        found, hot_error = hot.result()
         error = hot_error or head_error
         if error is not None and is_nothing(found) and (head_error is not None or self.durable is None):
             # A durable tier that answers is enough, because conversations begin there. An empty hot tier is not.
@@ -572,3 +585,14 @@ class Conversation:
             return call(*arguments), None
         except StoreUnavailableError as error:
             return None, error
+
+
+def _done(result: Any) -> Future[Any]:
+    future = Future[Any]()
+    future.set_result(result)
+    return future
+
+
+def _is_missing(found: Record | None, error: Exception | None) -> bool:
+    """Return whether a tier answered that it has no record."""
+    return error is None and is_nothing(found)
