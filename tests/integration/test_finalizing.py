@@ -83,7 +83,7 @@ class World:
         if isinstance(self.durable, SQLiteTable):
             with self.durable._connected() as connection:
                 return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
-        pages = self.durable.client.get_paginator("scan").paginate(TableName=self.durable._name)
+        pages = self.durable.client.get_paginator("scan").paginate(TableName=self.durable.name)
         return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]
 
 

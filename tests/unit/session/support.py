@@ -75,7 +75,7 @@ class Stores:
         if isinstance(durable, SQLiteTable):
             durable = SQLiteTable(durable.path)
         elif isinstance(durable, DynamoDBTable):
-            durable = DynamoDBTable(durable.client, SESSIONS, name=durable._name, deadline=10.0)
+            durable = DynamoDBTable(durable.client, SESSIONS, name=durable.name, deadline=10.0)
         return Stores(hot, durable, self.session, client=self.client, settings=self.settings)
 
     def only_durable(self) -> Stores:
