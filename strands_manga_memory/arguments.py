@@ -81,7 +81,8 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value has the type of an annotation. Items of mappings, lists and tuples are checked, too.
 
-    A value fits a protocol if it has one of the protocol's methods, so that tests may pass objects without the others.
+    An object fits a protocol if it has at least one of the protocol's methods, so that tests may pass incomplete objects. A
+    plain string, list or dict fits no protocol.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -107,7 +108,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
-    """Return the error text for an argument of a wrong type, which names the first wrong item of a collection."""
+    """Return the error text for an argument of a wrong type. For a collection, the text names the first wrong item."""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         origin, parts = get_origin(part), get_args(part)
         items: Iterable[tuple[Any, Any]] = ()

@@ -241,9 +241,10 @@ class MessageLog:
         return Layout(self._readable_from(needed), tuple(keys), bodies, self._records[end - 1].id if end else None)
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Find the end part of a history that equals the end part of the message log.
+        """Find the longest end part of a history that equals the end of the message log.
 
-        The log record before this part has an id that occurs only once in the log, so that a restore can find the part.
+        A restore finds this part by the id of the log record before it. If that record is not known, or its id occurs
+        several times in the log, the part begins later.
 
         Returns:
             Position in the history and index in the known log records at which the equal parts begin.
@@ -257,9 +258,12 @@ class MessageLog:
         return position, at
 
     def _readable_from(self, at: int) -> int:
-        """Return the index in the log of the first record that a restore must read, if it needs the known record ``at``.
+        """Return the index in the whole log from which a restore must read to get a known record.
 
-        If the known record is a tool result, the index is that of the record before, which has the tool call.
+        If the known record is a tool result, reading begins one record earlier, with the tool call.
+
+        Args:
+            at: Index of the record in the known log records.
         """
         is_result = 0 <= at < len(self._records) and self._records[at].is_result
         return max(0, self._skipped + at - is_result)

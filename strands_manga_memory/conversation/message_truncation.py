@@ -270,10 +270,10 @@ def condensed_message(message: Message) -> Message | None:
     """Return a short form of a user message or of a message with tool results.
 
     Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to the passages
-    that state something important, such as a wish, a correction or a condition. Of several texts, those without information,
-    such as thanks, are replaced by ``[…]``.
+    that state something important, such as a wish, a correction or a condition. If the message has several content blocks,
+    texts without information, such as thanks, are replaced by ``[…]``.
 
-    None if the message is of another kind, is short already, or was truncated before.
+    Return None if the message is of another kind, has no information, is short already, or was truncated before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []

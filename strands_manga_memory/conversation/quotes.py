@@ -102,7 +102,8 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Passages of these texts are not quoted.
-            latest: Last message that contains each passage with numbers. Outdated passages are not quoted.
+            latest: Position of the last message with each passage, keyed by the passage with ``#`` in place of each number.
+                Earlier passages that are not the user's are outdated, and are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -175,13 +176,16 @@ class QuoteFormatter:
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the passages with numbers, in the form of ``_without_numbers``, and the last message that contains each.
+    """Find the last message that contains each long passage with numbers.
 
-    Messages are given by their positions in the conversation.
+    Passages that differ only in their numbers count as the same passage.
 
     Args:
-        hits: Messages that may be quoted. Those of the user do not count.
-        shown: Texts that the request already contains, with their positions in the conversation (None if unknown).
+        hits: Messages that may be quoted. Messages of the user are ignored.
+        shown: Position in the conversation of each text that the request already contains. Texts with None are ignored.
+
+    Returns:
+        Position of the last message in the conversation, keyed by the passage with ``#`` in place of each number.
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -193,10 +197,11 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
-    """Return whether a passage of a message is not quoted, because it is known already or outdated.
+    """Return whether a passage of a message is not quoted, because it is outdated, or long and in the text ``known``.
 
     A passage with numbers is outdated if a later message repeats it, usually with other numbers, such as a new price. Passages
-    of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both true.
+    of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both true. ``latest`` has the position of
+    the last message with each passage, keyed by the passage with ``#`` in place of each number.
     """
     plain = passage.strip()
     is_outdated = hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number

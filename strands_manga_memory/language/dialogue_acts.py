@@ -241,11 +241,13 @@ _REVOCATIONS = tuple(rule.pattern for rule, _ in _RULES_OF_ROLE["user"] if rule.
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether the message is a standing instruction that no later message has revoked.
 
-    A standing instruction is an order for all later answers. It ends the earlier ones that it contradicts: "give long answers"
-    ends "keep answers short". A revoking message ends at most one earlier instruction: the
-    instruction that shares the most words and topics with the message. Of several such instructions, the latest ends. A
-    message without a topic, such as "forget the rules", ends the latest instruction. Any other message that shares no word or
-    topic with an instruction ends none.
+    A standing instruction is an order for all later answers. A new instruction ends all earlier instructions that it
+    contradicts: "give long answers" ends "keep answers short".
+
+    A revoking message, such as "you can stop using bullet points", ends at most one earlier instruction: the instruction that
+    shares the most words and topics with the message. Of several such instructions, the latest ends. If no instruction shares a
+    word or topic with the message, none ends. However, a message without a topic, such as "forget the rules", ends the latest
+    instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -271,7 +273,10 @@ def instruction_terms(text: str) -> frozenset[str]:
 
 
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return the topics in a text. Each group has a topic, and then its words. English words must be whole words."""
+    """Return the topics that a text mentions.
+
+    Each group consists of a topic and the words that mention the topic. English words must be whole words of the text.
+    """
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
     return [topic for topic, *names in groups if any(name in (words if name.isascii() else lower) for name in names)]
@@ -296,8 +301,9 @@ _OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers"
 def contradicts_instruction(text: str, earlier: str) -> bool:
     """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts "keep answers short".
 
-    The two must be about the length or politeness of all answers, or one must forbid exactly the thing that the other asks for.
-    An instruction that also orders something else, such as "keep answers short, and never use emojis", is not contradicted.
+    Two instructions contradict each other if they ask for different lengths or politeness of all answers, or if one forbids the
+    thing that the other asks for. An earlier instruction that also orders something else, such as "keep answers short, and
+    never use emojis", is never contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -310,14 +316,21 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction that have a subject, without clauses such as "from now on"."""
+    """Return the clauses of an instruction, without clauses that name no subject, such as "from now on"."""
     return [each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)] or [text]
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether the forbidding one of two clauses is about nothing else than the other, and the other about little else.
+    """Return whether a clause that forbids something and a clause that orders something have the same subject.
 
-    ``text`` and ``earlier`` are the instructions that contain the clauses.
+    All subject words of the forbidding clause must be in the ordering clause. The two instructions must share more than half
+    of the subject words of the ordering clause.
+
+    Args:
+        clause: Clause of the later instruction.
+        text: The later instruction.
+        before: Clause of the earlier instruction.
+        earlier: The earlier instruction.
     """
     later, first = _subject_terms(clause), _subject_terms(before)
     forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
@@ -326,7 +339,10 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return the sides that an instruction takes, such as ``{"politeness": True}``. Empty if it is not about all answers."""
+    """Return whether an instruction asks for polite answers and for long answers, such as ``{"politeness": True}``.
+
+    The result lacks a topic that the instruction does not mention. It is empty if the instruction is not about all answers.
+    """
     if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
     return {topic[:-1]: topic.endswith("+") != _forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)}

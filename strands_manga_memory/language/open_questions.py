@@ -86,10 +86,13 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Each value that the question asks for, such as a date or a price, must be in a sentence that has only words of the question
-    otherwise. ``answer`` and ``asked`` together must contain most of the question's terms, and all of its numbers, names and
-    katakana words. A question for a reason or a thing, a reply such as "I will check", and a question in return have no answer.
-    If the user only repeats a question for yes or no, any answer that begins with yes or no is about it.
+    Each value that the question asks for, such as a date or a price, must be in a sentence whose other words are all from the
+    question. ``answer`` and ``asked`` together must contain most terms of the question (all terms of a question for yes or no)
+    and all its numbers, names and katakana words.
+
+    The result is False if the question asks for a reason or a thing, and if ``answer`` is a question or a reply such as "I will
+    check". If ``asked`` only repeats a question for yes or no, an answer that begins with yes or no needs no terms of the
+    question.
 
     Args:
         answer: Text of the assistant's message.
@@ -154,7 +157,7 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 
 
 def _gives(kind: str, sentence: str, question: str) -> bool:
-    """Return whether a sentence gives a value of a kind, and is about nothing else than a question."""
+    """Return whether a sentence states a value of a kind, such as a date, and otherwise has only terms of the question."""
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if is_question(sentence) or not values or (kind != "stock" and all(value in question for value in values)):
         return False
@@ -169,6 +172,6 @@ def _gives(kind: str, sentence: str, question: str) -> bool:
 
 
 def _terms(text: str) -> frozenset[str]:
-    """Return the terms of a text without hiragana, and without words that are common in requests and answers."""
+    """Return the terms of a text, except terms with hiragana and words that are common in requests and answers."""
     plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))

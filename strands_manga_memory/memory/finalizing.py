@@ -455,8 +455,9 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Return the turns of a session as passages with the words of the user and the assistant, each short enough to be quoted.
 
     Turns of small talk are left out. If the user corrects an earlier turn, the correction is added to a passage of that turn,
-    so that no outdated value is recalled alone. The corrected passage is the latest one that contains a number from the
-    correction. Without such a passage, it is the previous one. If both are too long together, only the user's words are kept.
+    so that no outdated value is recalled alone. This passage is the latest one that contains a number of two or more digits
+    from the correction, or else the previous passage. If the passage is then too long, only the user's words are kept in it. If
+    these are too long as well, the correction becomes a passage of its own.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -480,7 +481,11 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
-    """Return the texts of a turn as passages of whole sentences. A passage begins with the role of its speaker."""
+    """Return the texts of a turn as passages of whole sentences.
+
+    A passage may contain several texts. Each text in a passage begins with the role of the speaker. The middle of a long text
+    is left out.
+    """
     passages: list[str] = []
     current = ""
     for each in parts:

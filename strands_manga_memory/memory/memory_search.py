@@ -303,7 +303,7 @@ class Snapshot:
         return self._texts
 
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the texts of memories to ``known`` and to the index."""
+        """Add the texts of memories to ``known``, and to the index for searches by words unless ``embed`` is set."""
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:
@@ -394,7 +394,7 @@ class WordList:
         return [self.lines[start : self.lines.index("\t", start)] for start in starts]
 
     def _starts(self, word: str) -> Iterator[int]:
-        """Yield the start of each line that contains a text."""
+        """Yield the position in ``lines`` at which each line with the text ``word`` begins."""
         at = self.lines.find(word)
         while at >= 0:
             yield self.lines.rfind("\n", 0, at) + 1

@@ -62,8 +62,8 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Recalls that the table's access counts lack, but those in ``records`` include: their number and the last time,
-            keyed by memory id.
+        uses: Number and last time of the recalls that the stored access counts do not include yet, keyed by memory id. The
+            access counts in ``records`` include these recalls.
         unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -80,7 +80,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of another read of the same partition. The other read's record of the same memory replaces ours."""
+        """Add the memories of another read of the same partition. If both reads have a memory, that in ``more`` is kept."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.is_partial, self.since = self.is_partial or more.is_partial, max(self.since, more.since)
@@ -148,7 +148,7 @@ class UserPartition:
     compresses them.
 
     Attributes:
-        guard: Check of each ``update`` that the user's data were not erased since a given time, or None.
+        guard: Condition of each ``update``: the user's data were not erased since a given time. None: there is no condition.
     """
 
     def __init__(
@@ -231,8 +231,11 @@ class UserPartition:
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
-        ``are_all`` is False if the table may have facts or feedback older than those in ``ids``. ``uses`` are recalls that were
-        read before.
+        Args:
+            ranges: Ranges of sort keys.
+            ids: Ids of further memories to read.
+            are_all: False if the table may have facts or feedback older than those in ``ids``. The result is then partial.
+            uses: Recalls that an earlier read returned. The access counts in the result include these recalls.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -382,8 +385,8 @@ class UserPartition:
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
         """Store the open questions of a session summary as a record of their own, and return the record.
 
-        If the summary has none, the stored questions of an earlier version are deleted, and the result is None. ``rule`` is the
-        retention of open questions.
+        If the summary has no open questions, those of an earlier version of the summary are deleted, and the result is None.
+        ``rule`` is the retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:

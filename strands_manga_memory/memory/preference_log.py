@@ -69,8 +69,13 @@ class PreferenceLog:
 
     Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
     statements. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
-    ``publish`` is a function that reports changes to live agents. ``send_later`` sends the signals of a
-    user to another service, in the background.
+
+    Args:
+        partition: Memories of the user in the memory table.
+        publish: Function that reports changes to live agents.
+        importance: Importance of the records.
+        send_later: Function that sends the user's signals (notifications of statements) to another service in the background.
+            None: there is no such service.
     """
 
     def __init__(
@@ -91,14 +96,20 @@ class PreferenceLog:
         return _revision_of(*self._marks())
 
     def tokens(self) -> tuple[str, str]:
-        """Return the revision, and the version of the stored log, which every write changes. Both are empty at first."""
+        """Return the log's revision and version.
+
+        The revision changes whenever agents must read the user's memories again. The version changes with each write of the
+        log. Both are empty at first.
+        """
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
 
     def removals(self) -> tuple[tuple[Removal, ...], dict[str, float]]:
-        """Read deletions in one query: of preferences and messages, and the times of those of memories derived from sessions.
+        """Read the deletions of the user's data in one query.
 
-        The keys of the times are from ``forgotten_id``.
+        Returns:
+            Deletions of preferences and retractions of messages; and the deletion time of each deleted memory that was derived
+            from a session, keyed by the ``forgotten_id`` of the memory.
         """
         rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~")
         items = {str(row["memory_id"]): row for row in rows}
@@ -255,7 +266,11 @@ class PreferenceLog:
         return {**dict.fromkeys(gone), **written}
 
     def _new_id(self, slot: str) -> str:
-        """Return an id for the record of a subject. If the records are encrypted, the id of an unusual subject is random."""
+        """Return an id for the record of a subject.
+
+        The id usually contains the subject. If the records are encrypted and the subject may reveal something about the user,
+        the id is random.
+        """
         codec = self.partition.codec
         if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
             return f"{MemoryType.PREFERENCE}#~{uuid.uuid4().hex}"
@@ -362,7 +377,7 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record. Without a subject, return a digest of its content, as ``Statement.slot``."""
+    """Return the subject of a preference record. If the record has no subject, return a digest of the record's content."""
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 

@@ -245,7 +245,7 @@ class ProfileReader:
         return earlier.result() if earlier is not None and _has_answer(earlier) else None
 
     def _started(self, owner: Owner) -> Future[Profile | None] | None:
-        """Start a read of a user's profile, and return its future. None if the source has not answered many earlier reads."""
+        """Start a read of a user's profile and return its future. If too many reads wait for the source, return None."""
         if self._writer.backlog >= _MOST_THREADS:
             return None
         if len(self._reads) >= _MOST_KEPT:
@@ -359,7 +359,7 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Sender of the signals that wait in the preference logs of users, to their receiver, the sink.
+    """Sender of the signals in the users' preference logs to the sink, the service that receives preferences.
 
     A signal is a stated preference or the retraction of a message. It is stored in the user's log together with the change,
     and deleted after the sink has accepted it. So each signal is sent at least once. The log numbers the signals of a user, and
@@ -384,7 +384,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the pauses after failures of the sink, in a child process after a fork: its parent has the retries."""
+        """Discard the pauses after failures of the sink, in a child process. The retries remain in the parent process."""
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
@@ -397,7 +397,7 @@ class PreferenceOutbox:
         return self.log_of(owner).waiting()
 
     def send_later(self, owner: Owner) -> None:
-        """Send a user's pending signals in the background. After a failure, later calls wait for the scheduled retry."""
+        """Send a user's pending signals in the background. While a retry after a failure is scheduled, send nothing."""
         self._writer.submit((self, owner), lambda: self._send(owner))
 
     def _send(self, owner: Owner, *, is_retry: bool = False) -> None:

@@ -196,7 +196,14 @@ class MemoryRecord:
 
 
 def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> MemoryRecord:
-    """Create a memory at the time ``at``, of the type with which its id begins. ``fields`` replaces the initial values."""
+    """Create a memory.
+
+    Args:
+        memory_id: Id of the memory, which begins with its type and ``#``.
+        importance: Importance of the memory.
+        at: Time of the creation, in seconds since 1970.
+        **fields: Values of further fields. By default, the content is empty.
+    """
     first = {"type": MemoryType(memory_id.partition("#")[0]), "content": "", "created_at": at, "updated_at": at}
     return MemoryRecord(memory_id=memory_id, importance=importance, **{**first, **fields})
 

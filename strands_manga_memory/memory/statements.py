@@ -332,9 +332,15 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the pending signals after a change: without those of removed statements, and with numbers for new signals.
+        """Return the signals that are pending after a change.
 
-        If more than 400 signals wait, those of statements that the log has dropped for later ones are dropped, too.
+        Signals of removed statements are left out, and the new signals get numbers. If more than 400 signals are pending,
+        signals of statements that are not in ``statements`` are left out, too.
+
+        Args:
+            change: The change with the new signals.
+            removals: Removals of the change.
+            statements: Statements that the log has after the change.
         """
         kept = [each for each in self.signals if each.retracted or valid([each.statement], removals)]
         ids = {each.id for each in self.signals}
@@ -356,8 +362,9 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time of the earliest of 300 removals, in seconds since 1970, or minus infinity if there are fewer.
+    """Return the time from which on all removals are known, in seconds since 1970.
 
-    Earlier removals are no longer known, so statements up to this time must not be stored any more.
+    The log keeps only the latest 300 removals. The result is the time of the earliest one if there are 300, and minus infinity
+    if there are fewer. Statements up to this time must not be stored any more, because they may have been removed.
     """
     return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

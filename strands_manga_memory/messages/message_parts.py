@@ -175,7 +175,7 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the type of each part of a nested value, with its size or content, without recursion."""
+    """Yield the type of each part of a nested value, and the number of items of a container or the content of another part."""
     coming = [value]
     while coming:
         one = coming.pop()

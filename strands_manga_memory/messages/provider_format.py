@@ -63,7 +63,7 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_content(owner: Any, content: list[Any]) -> Any:
-    """Return a message or tool result with other content. The same object if the content is equal."""
+    """Return a copy of a message or tool result with other content. If the content is equal, return the same object."""
     return owner if owner.get("content") == content else {**owner, "content": content}
 
 

@@ -72,9 +72,12 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 def _check_calls(
     check: str, steps: Mapping[str, Callable[[], object]], failed: Callable[[StoreError, str], Finding]
 ) -> Finding:
-    """Call functions that use a store, keyed by name, in order until one fails. Return the result of the check.
+    """Call functions that use a store in order, until one raises a ``StoreError``. Return the result of the check.
 
-    ``failed`` returns the result for an error and a text that names the failed function.
+    Args:
+        check: Name of the check.
+        steps: The functions, keyed by a name for the result.
+        failed: Function that returns the result for an error and a text with the name of the failed function.
     """
     for name, work in steps.items():
         try:

@@ -366,7 +366,7 @@ def redis_client(
 class _RedisRefusal(NamedTuple):
     """Known cause of an error from Redis, with its remedy.
 
-    An error has this cause if the regular expression ``words`` matches the name of its class or a word of its text.
+    An error has this cause if the regular expression ``words`` matches the name of the error's class or a word of its text.
     """
 
     reason: str

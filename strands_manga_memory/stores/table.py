@@ -367,10 +367,11 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Validate writes and serialize their records. Return key, write and bytes of each record's last write.
+        """Validate writes and serialize their records. Of several writes with the same key, the last one counts.
 
-        The bytes are None for a delete or a check. The result is sorted by key: all processes lock records in this order, which
-        prevents deadlocks.
+        Returns:
+            Key, write and serialized record of each key. The serialized record is None for a delete or a check. The result is
+            sorted by key: all processes lock records in this order, which prevents deadlocks.
         """
         planned = {}
         for write in writes:

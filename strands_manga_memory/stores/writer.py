@@ -282,8 +282,13 @@ class Writer:
     def repeat(self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always) -> None:
         """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
 
-        The function runs again after each ``StoreError``, with growing pauses. Any other error is logged and ends it.
-        ``is_needed`` is a function as for ``submit``.
+        The function runs again after each ``StoreError``, with growing pauses. After any other error, which is logged, the
+        function does not run again.
+
+        Args:
+            key: Key of the work. Functions with the same key run in the order of the calls.
+            work: The function.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
@@ -359,7 +364,7 @@ class Writer:
             return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timers)
 
     def _wake(self) -> None:
-        """Notify an idle thread of new work, or start a thread if fewer threads are idle than keys wait."""
+        """Notify an idle thread of new work. If fewer threads are idle than keys have waiting work, start a thread instead."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
         if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
             self._threads += 1

@@ -458,7 +458,7 @@ class Conversation:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Put the durable tier's tombstone into the hot tier, unless that has the same incarnation or a later one.
+        """Put the durable tier's tombstone into the hot tier, unless that tier has this incarnation (run) or a later one.
 
         Returns:
             False if the hot tier's incarnation would carry over turns from before the deletion.

@@ -84,7 +84,7 @@ class _Stored:
         epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
         record: The state of the conversation; None if there is none.
         numbers: Field number of each part. The key is a turn's key, a state value's name, or the edited message itself.
-        unread: Message count of each stored turn that the record lacks: it has left the history, or cannot be read.
+        unread: Message count of each stored turn that has left the history or cannot be read. The record lacks these turns.
         small: Python ``hash()`` of the content of each field without a number, such as ``view``, keyed by field name.
         expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
     """
@@ -277,7 +277,7 @@ class HotTier:
             return turns
 
     def _with_redacted_archive(self, record: Record) -> Record:
-        """Add redacted turns that have left the agent's history to ``record``, so that the write replaces the originals."""
+        """Return ``record`` with the newly redacted turns that have left the history, so that writes replace the originals."""
         before = self.record
         known = before.redactions if before is not None and before.incarnation == record.incarnation else {}
         new = {key for key, found in record.redactions.items() if known.get(key) != found} - record.turns.keys()

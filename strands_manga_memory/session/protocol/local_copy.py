@@ -495,7 +495,7 @@ class LocalCopy:
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone that begins a run (incarnation) above ``known``, the present run, and that of ``found``."""
+        """Return a tombstone. Its incarnation (number of the run) is above ``known``, the present one and that of ``found``."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(version=self.next_version(found), incarnation=incarnation, carries_from=incarnation)
 

@@ -209,8 +209,8 @@ def record_object(record: Record, bodies: Mapping[Any, int] | None = None, unrea
 
     Args:
         record: The record.
-        bodies: Reference number of each edited message, keyed by serialized message, if these messages, the turns and the state
-            values are stored elsewhere. None: the object contains them.
+        bodies: Reference number of each edited message, keyed by serialized message. The edited messages, the turns and the
+            state values are then stored elsewhere. None: the object contains all of them.
         unreadable: Number of messages of each stored turn that cannot be read, and is therefore missing in the record.
     """
     held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
@@ -332,7 +332,7 @@ def window_list(window: Sequence[Slot], lengths: Lengths, bodies: Mapping[Any, i
 
 
 def _add_whole(entries: list[Any], number: int) -> None:
-    """Add a whole turn to the JSON list of a history, to the last entry if that ends with the previous turn."""
+    """Add a whole turn to the JSON list of a history. If the last entry ends with the previous turn, extend that entry."""
     if entries and isinstance(entries[-1], str):
         first, _, last = entries[-1].partition("-")
         if int(last or first) + 1 == number:
