@@ -374,7 +374,7 @@ def _result_values(result: Any) -> str:
 def _is_of_guard(value: Any) -> bool:
     """Return whether a JSON value is an error report of the tool guard, which blocks calls of failing tools.
 
-    If an earlier result replaces the result of a failed call, the guard appends such a report to the earlier result.
+    The guard may answer a failed call with an earlier result. It then appends such a report to this result.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -1,7 +1,7 @@
 """Importance of messages: scorers, importance levels, and measured properties (features) of each message.
 
-Features are, for example, the tokens, the score and the dialogue act of a message. A message is measured again only if its
-content has changed. Some features depend on earlier messages, so messages are measured in the order of the conversation.
+Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. A message is measured again only
+if its content has changed. Some features depend on earlier messages, so messages are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens that messages take in a request, including placeholders that keep the request valid."""
+        """Return the number of tokens that messages take in a request, including the placeholders that providers require."""
         placeholders = placeholder_count(messages)
         return sum(map(self.tokens, messages)) + (placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0)
 

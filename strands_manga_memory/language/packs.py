@@ -194,7 +194,7 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns ``section.name`` of all language packs to one pattern that matches a text of either language.
+    """Combine the patterns ``name`` (written ``section.name``) of all language packs to one that matches texts of any language.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.

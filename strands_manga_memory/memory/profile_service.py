@@ -361,9 +361,10 @@ _LONGEST_WAIT = 60.0
 class PreferenceOutbox:
     """Sender of the signals in the users' preference logs to the sink, the service that receives preferences.
 
-    A signal is a stated preference or the retraction of a message. It is stored in the user's log together with the change,
-    and deleted after the sink has accepted it. So each signal is sent at least once. The log numbers the signals of a user, and
-    the sink gets them in this order. A lease lets only one worker at a time send the signals of a user.
+    A signal is a stated preference or the retraction of a message. It is stored in the user's log by the write that stores the
+    preference or retraction, and deleted after the sink has accepted it. So each signal is sent at least once. The log numbers
+    the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the signals of a
+    user.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.

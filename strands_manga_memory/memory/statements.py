@@ -293,7 +293,7 @@ class LoggedChanges:
         statements: Preferences stated in messages, in the order of their times.
         removals: Deleted preferences and retracted messages.
         revision: Token that changes whenever live agents must read the preferences again.
-        signals: Signals that another service has not accepted yet, in the order of their numbers.
+        signals: Reports of preferences and retractions that another service has not accepted yet, in order of their numbers.
         next_number: Number of the next signal.
         erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
     """

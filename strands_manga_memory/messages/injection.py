@@ -284,10 +284,10 @@ def render_section(name: str, lines: Sequence[str]) -> str:
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
-    """Return a request with a section in its context block, before the user's text in the message that opened the turn.
+    """Return a request with a section in its context block, a text before the user's text in the message that opened the turn.
 
-    A section with the same name is replaced. The request is returned unchanged if the section is empty or the last message is
-    not the user's.
+    A section there with the same name is replaced. The request is returned unchanged if the section is empty or the last
+    message is not the user's.
 
     Args:
         context: Request to change.

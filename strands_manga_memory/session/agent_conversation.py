@@ -263,7 +263,7 @@ class AgentConversation:
         return bool(found)
 
     def correct(self, slot: Slot, message: Mapping[str, Any]) -> None:
-        """Replace a message in the conversation's log and in the agent's history. A pinned message stays pinned."""
+        """Replace the message that ``slot`` refers to, in the conversation's log and the agent's history. It stays pinned."""
         with self.lock:
             shown = next((load(other.body) for other in self.local.window if other[:2] == slot[:2] and other.body), None)
             if shown is not None and is_pinned([shown], 0):
@@ -387,10 +387,10 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Include unsaved messages of another object for this conversation in the log that this object returns.
+        """Let the log that this object returns also show the messages that ``live`` has not saved yet.
 
         Args:
-            live: The other object, which an agent of this process uses.
+            live: Another object for this conversation, which an agent of this process uses.
         """
         with live.lock:
             own, base = live.local.own, live.local.base

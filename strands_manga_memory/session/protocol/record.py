@@ -510,8 +510,8 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an older record that a newer run of the conversation (incarnation) takes over.
 
-    The part consists of the turns missing in the log, and the redactions of turns that the newer run has. If the conversation
-    was deleted between the two runs, the part is empty.
+    The part consists of the older run's turns that the log lacks, and the redactions of turns that the newer run has. If the
+    conversation was deleted between the two runs, the part is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
