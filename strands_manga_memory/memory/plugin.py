@@ -57,7 +57,7 @@ from strands_manga_memory.telemetry import missed, within
 
 logger = logging.getLogger(__name__)
 
-_STATED = "Preferences stated in this conversation:"
+_STATED = "Preferences stated lately:"
 _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _FOUND = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80

@@ -144,6 +144,11 @@ _Number = Annotated[float, Strict(), Field(ge=0, lt=_MOST)]
 _Count = Annotated[int, Strict(), Field(ge=0, lt=_MOST)]
 
 
+def _memory_type(name: str) -> MemoryType:
+    """Return the type with a name. Pydantic cannot call the enumeration itself on Python 3.12."""
+    return MemoryType(name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
     """One memory of a user. Times are in seconds since 1970.
@@ -168,7 +173,7 @@ class MemoryRecord:
     __pydantic_config__ = ConfigDict(validate_by_name=True)
 
     memory_id: InstanceOf[str]
-    type: Annotated[str, AfterValidator(MemoryType), Field(validation_alias="memory_type")]
+    type: Annotated[str, AfterValidator(_memory_type), Field(validation_alias="memory_type")]
     content: InstanceOf[str]
     importance: Annotated[_Number, Field(validation_alias="importance_score")]
     created_at: _Number

@@ -140,7 +140,7 @@ def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deploy
     agent = shop.agent("monday")
     agent("Hello, what can you recommend?")
     prompt = shop.models["monday"].requests[-1].system_prompt
-    assert "genre: horror" in str(prompt)
+    assert "genre: horror" in shop.injected("monday")
     for session, genre in (("tuesday", "mystery"), ("wednesday", "fantasy")):
         say(f"My favorite genre is {genre}.")
         say("I don't like romance.")
