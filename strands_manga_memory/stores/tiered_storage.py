@@ -15,12 +15,12 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import checked, seconds, with_method
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec
@@ -28,6 +28,9 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.stores.writer import TierHealth
+
+if TYPE_CHECKING:
+    from strands.storage.search import SearchStrategy, StorageSearchResult
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class TieredStorage(Storage):
         tenant: The user's tenant. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
+        search_strategy: Strategy that indexes each written value, and answers ``search``. Default: a text search in all values.
         clock: Seconds since 1970.
 
     Raises:
@@ -88,6 +92,7 @@ class TieredStorage(Storage):
         tenant: str | None = None,
         codec: Codec | None = None,
         hot_ttl: float = 1_800.0,
+        search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table: Table = table_of(durable)
@@ -96,6 +101,7 @@ class TieredStorage(Storage):
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
         self._hot_ttl = seconds("hot_ttl", hot_ttl)
+        self._search = search_strategy and with_method("search_strategy", search_strategy, "search(storage, query)")
         self._clock = clock
         self._prefix = ""
         self._hot_health = TierHealth(tier="hot")
@@ -106,7 +112,13 @@ class TieredStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value under a key, in place of an earlier value."""
-        await self._do(self._write, self._prefix + _checked(key), bytes(data))
+        stored = _checked(key)
+        await self._do(self._write, self._prefix + stored, bytes(data))
+        if self._search is not None:
+            try:
+                await self._search.index(self, stored, data)
+            except Exception as error:
+                raise StorageError(f"key={key!r} is written, but the search strategy failed to index it") from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
@@ -121,6 +133,12 @@ class TieredStorage(Storage):
         """Return the stored keys that begin with ``query``, sorted."""
         keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
         return keys
+
+    async def search(self, query: str) -> builtins.list[StorageSearchResult]:
+        """Return the keys of values that match ``query``, best match first."""
+        if self._search is not None:
+            return await self._search.search(self, query)
+        return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
         """Return a storage of the keys that begin with ``prefix/``. Its methods take and return keys without this prefix."""
