@@ -198,9 +198,6 @@ class SessionStrandsAgent(SquadAgent):
         handoffs: list[Handoff] = []
         if self._handoffs is not None and not questions:
             handoffs = await asyncio.to_thread(self._handoffs.read, scope)
-        for handoff in handoffs:
-            for key, value in handoff.state.items():
-                agent.state.set(key, value)
         prompt: Any = text
         if questions:
             prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from strands import Agent, ToolContext, tool
+from strands import ToolContext, tool
 from strands.types.tools import AgentTool
 
 from strands_manga_memory.arguments import of_kind
@@ -29,7 +28,6 @@ class Handoff:
         from_agent: Id of the sending agent.
         to_agent: Id of the receiving agent.
         summary: Text of the message, a few sentences.
-        state: Entries of ``agent.state`` to copy to the receiver; JSON values.
 
     Raises:
         ValueError: An id is not allowed, both ids are equal, or the summary is empty.
@@ -38,7 +36,6 @@ class Handoff:
     from_agent: str
     to_agent: str
     summary: str
-    state: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checked_id("from_agent", self.from_agent)
@@ -91,10 +88,10 @@ class Handoffs:
             tenant: Tenant of the user; None if the user has no tenant.
 
         Raises:
-            ValueError: An id is not allowed, or ``state`` is not JSON.
+            ValueError: An id is not allowed.
             StoreUnavailableError: No store answered in time. The handoff stays in memory and is saved later in the background.
         """
-        record = {"summary": handoff.summary, "state": dict(handoff.state)}
+        record = {"summary": handoff.summary}
         scope = ConversationScope(user_id, session_id, handoff.to_agent, tenant=tenant)
         self._memory.session(scope).set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": record})
 
@@ -117,30 +114,23 @@ class Handoffs:
         if delivered:
             manager.set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in delivered})
 
-    def tool(self, agents: Mapping[str, str], *, state_keys: tuple[str, ...] = ()) -> AgentTool:
+    def tool(self, agents: Mapping[str, str]) -> AgentTool:
         """Create the tool ``hand_over``, with which a model passes the user to another agent.
 
         The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
 
         Args:
             agents: Purpose of each possible receiver, keyed by agent id.
-            state_keys: Keys of the agent's state to copy to the receiver.
         """
 
         async def hand_over(agent_id: str, summary: str, tool_context: ToolContext) -> str:
             """Hand the user over to a colleague, who answers from the user's next message on."""
             if agent_id not in agents:
                 return f"There is no {agent_id!r}. Colleagues: {', '.join(agents)}."
-            identity, agent = tool_context.invocation_state, tool_context.agent
+            identity = tool_context.invocation_state
             if not identity.keys() >= _IDS:
                 raise ValueError(f"hand_over needs {sorted(_IDS)} in the invocation state, as SessionStrandsAgent sets them")
-            state = agent.state.get() if isinstance(agent, Agent) else {}
-            handoff = Handoff(
-                from_agent=identity["agent_id"],
-                to_agent=agent_id,
-                summary=summary,
-                state={key: state[key] for key in state_keys if key in state},
-            )
+            handoff = Handoff(from_agent=identity["agent_id"], to_agent=agent_id, summary=summary)
             ids = {name: identity[name] for name in _IDS - {"agent_id"}}
             await asyncio.to_thread(self.write, handoff, **ids)
             return f"{agent_id} knows about it and answers from the user's next message on. Tell the user so."

@@ -8,10 +8,9 @@ import random
 import threading
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from strands_manga_memory import telemetry
@@ -29,69 +28,8 @@ Key = tuple[str, str]
 """Storage session id and agent id, which identify a conversation."""
 
 
-class CircularWaitError(Exception):
-    """Raised if two requests would wait for each other, directly or through other requests."""
-
-
-class WaitGraph:
-    """Graph of the conversations whose requests wait for each other in this process, to detect circular waits.
-
-    Each edge leads from a conversation in which a request runs to the conversation for which the request waits. Tasks and
-    threads that run in the request's context count as the same request.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._edges: dict[Key, list[Key]] = {}
-        self._held: ContextVar[tuple[Key, ...]] = ContextVar("held", default=())
-
-    @contextmanager
-    def waiting(self, key: Key) -> Iterator[None]:
-        """Record during a ``with`` block that the caller's request waits for the running request of conversation ``key``.
-
-        Raises:
-            CircularWaitError: The running request waits for the caller's request, directly or through other requests.
-        """
-        held = self._held.get()
-        with self._lock:
-            if not set(held).isdisjoint(self._reachable(key)):
-                raise CircularWaitError
-            for each in held:
-                self._edges.setdefault(each, []).append(key)
-        try:
-            yield
-        finally:
-            with self._lock:
-                for each in held:
-                    self._edges[each].remove(key)
-                    if not self._edges[each]:
-                        del self._edges[each]
-
-    @contextmanager
-    def holding(self, key: Key) -> Iterator[None]:
-        """Record during a ``with`` block that the caller's request is the running request of conversation ``key``."""
-        before = self._held.get()
-        self._held.set((*before, key))
-        try:
-            yield
-        finally:
-            self._held.set(before)
-
-    def _reachable(self, key: Key) -> set[Key]:
-        reachable, ahead = {key}, [key]
-        while ahead:
-            for each in self._edges.get(ahead.pop(), ()):
-                if each not in reachable:
-                    reachable.add(each)
-                    ahead.append(each)
-        return reachable
-
-
 class BusyError(Exception):
-    """Raised if a request waits too long for its turn, or if it and an earlier request would wait for each other."""
-
-
-_waits = WaitGraph()
+    """Raised if a request waits too long for its turn."""
 
 
 class ConversationTurns:
@@ -127,23 +65,20 @@ class ConversationTurns:
             wait: Seconds to wait at most.
 
         Raises:
-            BusyError: Earlier requests took too long, or this request and an earlier one would wait for each other.
+            BusyError: Earlier requests took too long. Requests that wait for each other end in this way, too.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
             try:
-                with _waits.waiting(key):
-                    async with asyncio.timeout(wait):
-                        await held.enter_async_context(self._first_in_queue(key))
-                        if self._hot is not None:
-                            await held.enter_async_context(self._holding_lease(self._hot, scope))
-            except (TimeoutError, CircularWaitError) as error:
-                reason = "timeout" if isinstance(error, TimeoutError) else "circular"
-                telemetry.note(STUCK_WAIT, attributes={"reason": reason}, counts={"waits": 1})
-                logger.warning("agent=<%s>, reason=<%s> | a request stopped waiting for its turn", scope.agent_id, reason)
+                async with asyncio.timeout(wait):
+                    await held.enter_async_context(self._first_in_queue(key))
+                    if self._hot is not None:
+                        await held.enter_async_context(self._holding_lease(self._hot, scope))
+            except TimeoutError as error:
+                telemetry.note(STUCK_WAIT, counts={"waits": 1})
+                logger.warning("agent=<%s>, seconds=<%s> | a request stopped waiting for its turn", scope.agent_id, wait)
                 raise BusyError from error
-            with _waits.holding(key):
-                yield
+            yield
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:

@@ -132,8 +132,7 @@ TOOL_LOOP = Event(
 )
 STUCK_WAIT = Event(
     "wait.stuck",
-    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests rejected because of a circular wait or a timeout.")},
-    labels=("reason",),
+    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests that waited too long for their turn.")},
     has_span=False,
 )
 

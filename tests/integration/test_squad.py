@@ -962,7 +962,7 @@ def test_a_handoff_needs_to_know_whose_it_is(memory: MangaMemory) -> None:
 async def test_an_agent_hands_over_to_another_one(open_memory: OpenMemory) -> None:
     memory = open_memory()
     shop = Shop(memory, handoffs=Handoffs(memory))
-    shop.tools.append(Handoffs(memory).tool({"beta": "complaints"}, state_keys=("count", "missing")))
+    shop.tools.append(Handoffs(memory).tool({"beta": "complaints"}))
 
     def script(messages: Any) -> Any:
         text = messages[-1]["content"][0].get("text", "")
@@ -971,20 +971,16 @@ async def test_an_agent_hands_over_to_another_one(open_memory: OpenMemory) -> No
         return Shop.reply(messages)
 
     shop.script = script
-    await shop.ask("count")
     assert (await shop.ask("I complain")).startswith("it says beta knows")
     shop.memory.close()
     again = Shop(open_memory(), handoffs=Handoffs(open_memory()))
-    assert await again.ask("count beta") == "it says count 2"  # a copy of the state went along
+    await again.ask("count beta")
     block = again.models[0].requests[0].messages[0]["content"][1]["text"]
     assert block == '<handoff from="alpha">Order &lt;17&gt; is late &amp; he is angry.</handoff>'
     # Nobody sees it but the model, and it is given once.
     assert ("user", "count beta") in shown(await again.storage.fetch_all_chats("u1", "s1"))
     await again.ask("beta again")
     assert again.models[-1].requests[-1].messages[-1]["content"] == [{"text": "beta again"}]
-    # What is copied is not shared: alpha goes on counting by itself.
-    await again.ask("count beta")
-    assert await again.ask("count") == "it says count 2"
 
 
 async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: MangaMemory) -> None:
