@@ -79,6 +79,9 @@ _GIVEN = {kind: any_language(f"given.{kind}") for kind in (*_KINDS, "stock", "ye
 _AROUND = any_language("given.around")
 _ORDERS = any_language("asked.order")
 _PROMISES = any_language("given.promise")
+_ASKS_FOR_NEWS = any_language("questions.asks_for_news")
+_NO_NEWS = any_language("given.no_news")
+_CLAUSES = re.compile(r"[、,.!?。！？\n]")
 _ADDED_WORDS = EN.words("questions.added") | JA.words("questions.added")
 _SAME_SUBJECT = 0.75
 
@@ -92,14 +95,14 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
 
     The result is False if the question asks for a reason or a thing, and if ``answer`` is a question or a reply such as "I will
     check". If ``asked`` only repeats a question for yes or no, an answer that begins with yes or no needs no terms of the
-    question.
+    question. If ``asked`` asks for news about the question, such as "What about the parking?", any definite answer is enough.
 
     Args:
         answer: Text of the assistant's message.
         question: Question, which may be older than the previous message.
         asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
     """
-    if _repeats(asked, question) and _answers_yes_or_no(answer, question):
+    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _is_news(answer, question, asked):
         return True
     text = f"{asked}\n{answer}"
     kinds, rest = _asked_kinds(question)
@@ -139,6 +142,25 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
         and _GIVEN["yes_or_no"].search(answer) is not None
         and not (POSTPONED.search(answer) or _PROMISES.search(answer))
         and not any(map(is_question, split_sentences(answer)))
+    )
+
+
+def _is_news(answer: str, question: str, asked: str) -> bool:
+    """Return whether ``asked`` asks for news about a question, such as "What about the parking?", and the answer is definite.
+
+    All other terms of that clause must be terms of the question. The answer to a question for a date, a price or a number
+    must have such a value.
+    """
+    kinds, _ = _asked_kinds(question)
+    clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]
+    subject = frozenset[str]().union(*(_terms(_ASKS_FOR_NEWS.sub(" ", each)) for each in clauses))
+    return (
+        bool(kinds and subject)
+        and subject <= _terms(question)
+        and says_something(answer, "assistant")
+        and not any(each.search(answer) for each in (POSTPONED, _PROMISES, _NO_NEWS))
+        and not any(map(is_question, split_sentences(answer)))
+        and all(_GIVEN[kind].search(answer) for kind in kinds if kind in ("date", "price", "number"))
     )
 
 
