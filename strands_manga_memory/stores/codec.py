@@ -1,8 +1,7 @@
 """Conversion of values to stored bytes and back, with compression, encryption and a checksum that detects damage.
 
-JSON text is read and written recursively, so the size of the stack limits its nesting. Values that JSON cannot represent, or
-that are nested too deeply, are stored as a flat list of nodes instead. A node is a short JSON list or value that stores one
-part of the value. Nodes refer to each other by their positions in the list.
+Values are stored as JSON. Bytes and some numbers have no JSON form. They are stored as an object with one key, such as
+``{"$bytes": "/9j/4AAQ"}``.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import date, datetime, time
+from datetime import date, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -173,16 +173,18 @@ class Codec:
 
 
 def dump(value: Any) -> bytes:
-    """Serialize a value as compact bytes, from which ``load`` restores the value.
+    """Serialize a value as compact JSON, from which ``load`` restores the value.
 
-    JSON values are stored as JSON. Values that JSON cannot represent are stored with their types as a list of nodes: bytes,
-    dates, times, ``Decimal``, numbers such as NaN, and containers such as sets. Objects of all other types are stored as their
-    ``str()``, with a warning, and restored as texts.
+    Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored unchanged. Bytes are stored as
+    ``{"$bytes": "BASE64"}``, integers of over 63 bits as ``{"$int": "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``.
+    If the single key of a dict begins with ``$``, one more ``$`` is stored before the key.
 
-    Raises:
-        ValueError: The value contains itself.
+    All other values are converted, and are not restored as they were. Tuples and sets become lists. Keys of dicts become texts.
+    Dates, times, ``Decimal`` and objects of other types become their ``str()``. So does a container that contains itself, or
+    that is nested deeper than ``MOST_LEVELS``. A warning is logged, except for dates, times and ``Decimal``.
     """
-    return json_bytes(value) if is_json(value) else _AS_NODES + json_bytes(nodes_of(value))
+    text = json_bytes(value) if is_json(value) else _TAG
+    return json_bytes(_tagged(value)) if _TAG in text else text
 
 
 def load(data: bytes) -> Any:
@@ -192,12 +194,56 @@ def load(data: bytes) -> Any:
         Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump`` allows. The type of the error
             is in ``MALFORMED``.
     """
-    if data[:1] == _AS_NODES:
-        return value_of(json_value(data[1:]))
     value = json_value(data)
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
         raise ValueError(f"it has over {MOST_LEVELS} levels")
-    return value
+    return _untagged(value) if _TAG in data else value
+
+
+_TAG = b'{"$'
+"""Beginning of the JSON objects that stand for bytes and numbers, and of no other JSON objects that ``load`` must convert."""
+
+_TAGS: dict[str, Callable[[str], Any]] = {"$bytes": base64.b64decode, "$int": lambda text: int(text, 16), "$float": float}
+"""Parsers of the values that JSON cannot represent, by the key of their JSON object."""
+
+
+def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
+    """Convert a value to JSON values, as described in ``dump``. ``path`` has the ids of the containers around the value."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _MOST_BITS else {"$int": f"{int(value):x}"}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"$bytes": base64.b64encode(value).decode("ascii")}
+    if _is_container(value) and (not value or len(path) < MOST_LEVELS - 1) and id(value) not in path:
+        path |= {id(value)}
+        if not isinstance(value, Mapping):
+            items = sorted(value, key=partial(text_of, written=repr)) if isinstance(value, set | frozenset) else value
+            return [_tagged(item, path) for item in items]
+        named = {str.__str__(key) if isinstance(key, str) else text_of(key): _tagged(item, path) for key, item in value.items()}
+        return {f"${key}" if key[:1] == "$" else key: item for key, item in named.items()} if len(named) == 1 else named
+    if not isinstance(value, date | time | Decimal):
+        logger.warning("type=<%s> | value has no stored form, its text is stored", type(value).__name__)
+    return text_of(value)
+
+
+def _untagged(value: Any) -> Any:
+    """Restore a value from the JSON values of ``_tagged``. An object with an unknown tag raises ``LookupError``."""
+    if isinstance(value, list):
+        return list(map(_untagged, value))
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and (key := next(iter(value)))[:1] == "$":
+        return {key[1:]: _untagged(value[key])} if key[1:2] == "$" else _TAGS[key](value[key])
+    return {key: _untagged(item) for key, item in value.items()}
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple | set | frozenset)
 
 
 def load_stored(data: bytes, record: object) -> Any:
@@ -235,8 +281,6 @@ def trusted(record: object) -> Iterator[None]:
         what = f"record={name!r} is damaged: {type(error).__name__}: {reason:.200}"
         raise CorruptRecordError(what, record=name) from error
 
-
-_AS_NODES = b"V"  # no JSON text starts with it
 
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # created once; json.dumps creates one per call
 
@@ -346,195 +390,22 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``.
 
-    A value that JSON cannot represent, for example because of a tuple as a key, is written as its list of nodes (``nodes_of``).
+    A value that JSON cannot represent, for example because of a tuple as a key, is written as ``dump`` converts the value.
     """
     try:
         return json.dumps(
             value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
         )
     except (TypeError, ValueError, RecursionError):  # a key of another type, a very long number, or deep nesting
-        return json.dumps(nodes_of(value), ensure_ascii=ensure_ascii)
+        return json.dumps(_tagged(value), ensure_ascii=ensure_ascii)
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether containers in a value are nested deeper than ``levels`` levels."""
     level = [value]
     for _ in range(levels + 1):
-        held = [item.values() if isinstance(item, Mapping) else item for item in level if _container_of(item)]
+        held = [item.values() if isinstance(item, Mapping) else item for item in level if _is_container(item)]
         if not held:
             return False
         level = list({id(item): item for items in held for item in items}.values())  # by id, against growth in cycles
     return True
-
-
-_OPENED: dict[str, Callable[[Any], Any]] = {
-    "bytes": base64.b64decode,
-    "int": lambda text: int(text, 16),
-    "float": float,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "Decimal": Decimal,
-}
-"""Parsers of leaves, by name of type."""
-
-_HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
-}
-"""Constructors of containers, by name of type."""
-
-
-def nodes_of(value: Any) -> list[Any]:
-    """Convert a value to a list of nodes, from which ``value_of`` restores the value.
-
-    A node stores one part of the value. Items come before their container. The last node is the whole value. These are the
-    nodes:
-
-    - A string, number, boolean or None is its own node.
-    - A value such as a date or bytes is ``[type, text]``.
-    - A container that JSON can represent is ``["json", value]``. Its items have no nodes of their own.
-    - Any other container is ``[type, index, index, ...]``, with the positions of its items' nodes in the list. For a dict, the
-      indexes alternate between keys and values.
-
-    Raises:
-        ValueError: The value contains itself.
-    """
-    nodes: list[Any] = []
-    path: set[int] = set()
-    open_holders: list[tuple[Any, Iterator[Any], list[Any]]] = [(None, iter([value]), [])]
-    while open_holders:
-        holder, items, node = open_holders[-1]
-        for item in items:
-            container = _container_of(item)
-            if not container:
-                nodes.append(_leaf(item))
-            elif is_json(item):
-                nodes.append(["json", item])
-            elif id(item) in path:
-                raise ValueError(f"a {type(item).__name__} contains itself, it cannot be stored")
-            else:  # its items come first
-                path.add(id(item))
-                open_holders.append((item, iter(_items(item)), [container]))
-                break
-            node.append(len(nodes) - 1)
-        else:
-            open_holders.pop()
-            if open_holders:
-                path.discard(id(holder))
-                nodes.append(node)
-                open_holders[-1][2].append(len(nodes) - 1)
-    return nodes
-
-
-def value_of(nodes: Any) -> Any:
-    """Return the value that ``nodes_of`` converted to a list of nodes.
-
-    Raises:
-        ValueError: A node is invalid, two containers have the same item, or a node before the last is in no container.
-        LookupError: A node has an unknown type, or an index out of range.
-        TypeError: A node has the wrong form.
-        ArithmeticError: A node of the type ``Decimal`` is no number.
-    """
-    values: list[Any] = []
-    taken = 0
-    for node in nodes:
-        if not isinstance(node, list):
-            values.append(node)
-            continue
-        name, *rest = node
-        if name == "json" or name in _OPENED:
-            [content] = rest
-            values.append(content if name == "json" else _OPENED[name](content))
-            continue
-        items = []
-        for index in rest:
-            if values[index] is _ItemPlaceholder:
-                raise ValueError("an item belongs to two containers")
-            items.append(values[index])
-            values[index] = _ItemPlaceholder  # a shared item would grow with every level
-        taken += len(items)
-        values.append(_HOLDERS[name](items))
-    if taken != len(values) - 1:
-        raise ValueError("an item belongs to no container")
-    return values[-1]
-
-
-class _ItemPlaceholder:
-    """Placeholder in the list of restored values, in place of a value that is already an item of a container.
-
-    Two containers may not have the same item. The placeholder reveals this error.
-    """
-
-
-def _container_of(item: Any) -> str:
-    """Return the name of a container's type in its node, or an empty text if the value is not a container."""
-    if isinstance(item, Mapping):
-        return "dict"
-    for kind in (list, tuple, set, frozenset):
-        if isinstance(item, kind):
-            return kind.__name__
-    return ""
-
-
-def _items(holder: Any) -> list[Any]:
-    """Return the items of a container in the order of its node. For a dict, keys and values alternate."""
-    items: list[Any] = []
-    if isinstance(holder, Mapping):
-        for key, value in holder.items():
-            items += (_hashable(key), value)
-    elif isinstance(holder, set | frozenset):
-        items += map(_hashable, sorted(holder, key=lambda item: text_of(item, repr)))
-    else:
-        items += holder
-    return items
-
-
-def _hashable(item: Any) -> Any:
-    """Return a dict key or set item that stays hashable after it is stored and restored.
-
-    An item that is or contains a dict, list or set is converted to text. Other items are returned unchanged.
-    """
-    inner = [item]
-    for part in inner:  # grows by the items of its containers
-        container = _container_of(part)
-        if container in ("dict", "list", "set"):
-            return text_of(item)
-        if container:
-            inner += part
-    return item
-
-
-def _leaf(item: Any) -> Any:
-    """Return the stored form of a value that is not a container. A value of an unknown type is stored as its text."""
-    if item is None or isinstance(item, bool):
-        return item
-    if isinstance(item, float):
-        return float(item) if math.isfinite(item) else ["float", repr(float(item))]
-    if isinstance(item, str):
-        return str.__str__(item)
-    if isinstance(item, int):
-        return int(item) if item.bit_length() <= _MOST_BITS else ["int", f"{int(item):x}"]
-    if isinstance(item, bytes | bytearray | memoryview):
-        return ["bytes", base64.b64encode(item).decode("ascii")]
-    for kind in (datetime, date, time, Decimal):
-        if isinstance(item, kind) and _comes_back(kind.__name__, text := text_of(item, _written)):
-            return [kind.__name__, text]
-    logger.warning("type=<%s> | value has no stored form, its text is stored", type(item).__name__)
-    return text_of(item)
-
-
-def _written(item: Any) -> str:
-    return str(item) if isinstance(item, Decimal) else item.isoformat()
-
-
-def _comes_back(name: str, text: str) -> bool:
-    """Return whether a text stays the same if it is parsed as a value of the type ``name`` and written again."""
-    # a subclass may write a text that its base type cannot parse
-    try:
-        return _written(_OPENED[name](text)) == text
-    except (ValueError, TypeError, ArithmeticError):
-        return False

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from strands.types.session import encode_bytes_values
-
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
@@ -18,13 +16,11 @@ from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
-from strands_manga_memory.stores.codec import Codec, dump, is_json, is_nested_deeper, nodes_of, trusted
+from strands_manga_memory.stores.codec import Codec, dump, json_value, trusted
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.stores.urls import MemoryTable, memory_table
-
-_MOST_LEVELS = 90
 
 logger = logging.getLogger(__name__)
 
@@ -153,16 +149,5 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON values for an export. Bytes are encoded in Base64, in the format of Strands' session managers.
-
-    A value that is nested too deeply, or that JSON cannot represent, becomes ``{"nodes": [...]}``, a flat list of its parts.
-    """
-    if is_json(value):
-        return value
-    if isinstance(value, str):  # a string enumeration
-        return str(value)
-    if not is_nested_deeper(value, _MOST_LEVELS):
-        encoded = encode_bytes_values(value)
-        if is_json(encoded):
-            return encoded
-    return {"nodes": nodes_of(value)}
+    """Convert a value to JSON values for an export, as ``dump`` does. Bytes become ``{"$bytes": "BASE64"}``."""
+    return json_value(dump(value))

@@ -311,7 +311,7 @@ def test_stored_values_are_exported_and_forgotten_with_their_user(tmp_path: Path
         asyncio.run(storage.write("a/b", LARGE))
         asyncio.run(storage.write("large", noise(400_000)))
         stored = {row["key"]: row["value"] for row in memory.export_user("u", tenant="t")["stored_values"]}
-        assert base64.b64decode(stored["a/b"]["data"]) == LARGE
+        assert base64.b64decode(stored["a/b"]["$bytes"]) == LARGE
     with MangaMemory.open(durable=url, memories=False, codec=codec) as memory:
         assert asyncio.run(memory.storage(user_id="u", tenant="t").read("large")) == noise(400_000)
         report = memory.forget_user("u", tenant="t")

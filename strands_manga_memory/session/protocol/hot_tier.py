@@ -28,12 +28,11 @@ from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
     JsonObject,
-    dumped_part,
+    JsonPart,
     entry_object,
     entry_of,
     is_text,
     json_of,
-    json_part,
     open_object,
     record_object,
     record_of,
@@ -42,7 +41,7 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_of,
 )
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, json_bytes, trusted
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,
@@ -313,7 +312,7 @@ class HotTier:
         for name, entry in record.states.items():
             if old.states.get(name) != entry:
                 values[f"x{numbers[name]}"] = entry_object(name, entry)
-        values |= {f"x{numbers[body]}": {"body": json_part(body)} for body in bodies if body not in before.numbers}
+        values |= {f"x{numbers[body]}": {"body": JsonPart(body)} for body in bodies if body not in before.numbers}
         head = record_object(record, numbers, {key: length for key, length in unread.items() if key not in archive})
         small = {name: {part: head.pop(part)} for part, name in _FIELD_OF.items() if part in head} | {_HEAD_FIELD: head}
         if archive:
@@ -352,7 +351,7 @@ class HotTier:
                 value = self._opened(name, data)
                 with trusted(self._name):
                     if "body" in value:
-                        part = bodies[number] = dumped_part(value["body"])
+                        part = bodies[number] = json_bytes(value["body"])
                     else:
                         name, entry = entry_of(value)
                         states[name], part = entry, name

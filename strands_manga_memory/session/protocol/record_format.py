@@ -126,27 +126,11 @@ def _checksum(rest: bytes, place: str) -> bytes:
 # Messages, turns and state entries
 
 
-def json_part(dumped: bytes) -> Any:
-    """Convert a serialized value to a part of a larger JSON object.
-
-    Returns:
-        A ``JsonPart`` if the bytes are JSON. Otherwise a dict ``{"packed": text}``.
-    """
-    return {"packed": dumped.decode("utf-8", "surrogatepass")} if dumped[:1] == b"V" else JsonPart(dumped)
-
-
-def dumped_part(value: Any) -> bytes:
-    """Convert a part of a JSON object back to the serialized value. This is the inverse of ``json_part``."""
-    if isinstance(value, dict) and value.keys() == {"packed"}:
-        return str(value["packed"]).encode("utf-8", "surrogatepass")
-    return dump(value)
-
-
 def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
     """Return a turn as a JSON object."""
     value: JsonObject = {
         "turn": str(key),
-        "messages": [json_part(message) for message in turn.messages],
+        "messages": [JsonPart(message) for message in turn.messages],
         "times": [round(at, 3) for at in turn.times],
     }
     if turn.redacted:
@@ -158,7 +142,7 @@ def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
 
 def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
     """Parse a turn and its key from a JSON object."""
-    messages, times = tuple(map(dumped_part, value["messages"])), tuple(map(float, value["times"]))
+    messages, times = tuple(map(json_bytes, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
         raise ValueError(f"it must have a time for each of {len(messages)} messages, got {len(times)}")
     redacted = {int(at): int(revision) for at, revision in value.get("redacted", {}).items()}
@@ -168,15 +152,12 @@ def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
 
 def entry_object(name: str, entry: Entry) -> JsonObject:
     """Return a named state value, with its version, as a JSON object."""
-    return {"name": name, "version": list(entry.version), "value": json_part(dump(entry.value))}
+    return {"name": name, "version": list(entry.version), "value": JsonPart(dump(entry.value))}
 
 
 def entry_of(value: JsonObject) -> tuple[str, Entry]:
     """Parse a named state value, with its version, from a JSON object. Return the name and the value."""
-    found = value["value"]
-    if isinstance(found, dict) and found.keys() == {"packed"}:
-        found = load(dumped_part(found))
-    return str(value["name"]), Entry(version_of(value["version"]), found)
+    return str(value["name"]), Entry(version_of(value["version"]), load(json_bytes(value["value"])))
 
 
 def version_of(value: Sequence[Any]) -> Version:
@@ -321,7 +302,7 @@ def window_list(window: Sequence[Slot], lengths: Lengths, bodies: Mapping[Any, i
             _add_whole(entries, numbers[key])
             continue
         for _, index, body in slots:
-            part = None if body is None else json_part(body) if bodies is None else bodies[body]
+            part = None if body is None else JsonPart(body) if bodies is None else bodies[body]
             if key is None:
                 entries.append({"note": part})
             elif part is None:
@@ -367,7 +348,7 @@ def window_of(entries: Sequence[Any], lengths: Lengths, bodies: Mapping[int, byt
             of, index = entry.get("of", (None, 0))
             part = entry["note" if of is None else "body"]
             if of in keys:
-                window.append(Slot(keys[of], int(index), dumped_part(part) if bodies is None else bodies[part]))
+                window.append(Slot(keys[of], int(index), json_bytes(part) if bodies is None else bodies[part]))
         if len(window) > MOST_MESSAGES:
             raise ValueError(f"the window has over {MOST_MESSAGES} messages")
     return tuple(window)
@@ -382,7 +363,7 @@ def _numbers(first: int, last: int) -> range:
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
     """Return the replacements of redacted messages as a JSON object."""
     return {
-        str(key): {str(at): [revision, json_part(message)] for at, (revision, message) in sorted(found.items())}
+        str(key): {str(at): [revision, JsonPart(message)] for at, (revision, message) in sorted(found.items())}
         for key, found in sorted(redactions.items())
     }
 
@@ -391,7 +372,7 @@ def redactions_of(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
     """Parse the replacements of redacted messages from a JSON object."""
     return {
         TurnKey.parse(key): {
-            int(at): Replacement(int(revision), dumped_part(message)) for at, (revision, message) in found.items()
+            int(at): Replacement(int(revision), json_bytes(message)) for at, (revision, message) in found.items()
         }
         for key, found in value.items()
     }

@@ -47,7 +47,7 @@ def played(case: Case, open_: Open) -> None:
     agent("and now?")
     for value in case["memories"]:
         _remember(memory, user, value)
-    accepted, state = dump(agent.messages), dump(agent.state.get())
+    accepted, state = list(map(dump, agent.messages)), dump(agent.state.get())
     memory.close()
     if case["damage"]:
         _damage(open_(), scope)
@@ -56,7 +56,7 @@ def played(case: Case, open_: Open) -> None:
         marks = [message for message in restored.messages if message["content"] == [{"text": UNREADABLE_TEXT}]]
         assert marks, "what was damaged is not marked"
     else:
-        assert dump(restored.messages) == accepted, "messages are restored differently"
+        assert list(map(dump, restored.messages)) == accepted, "messages are restored differently"
     assert dump(restored.state.get()) == state, "the state is restored differently"
     _uses(memory, scope, user)
     assert len(_agent(memory, other).messages) == 2, "another session is not as it was"
