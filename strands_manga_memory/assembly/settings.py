@@ -18,7 +18,7 @@ from strands_manga_memory.memory.records import DAY
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.session.ttl import Mode, Tier, TtlPolicy
 from strands_manga_memory.stores import Codec
-from strands_manga_memory.stores.urls import NO_USERS, split_url, without_password
+from strands_manga_memory.stores.urls import NO_USERS, without_password
 
 if TYPE_CHECKING:
     from strands_manga_memory.mcp import BreakerPolicy
@@ -31,7 +31,7 @@ PREFIX = "MANGA_MEMORY_"
 History = Literal["importance", "summarize", "compact"]
 """Method that limits an agent's history."""
 
-_HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
+_HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster")
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 """Texts that environment variables accept for booleans. Keyword arguments accept only True and False."""
@@ -164,7 +164,7 @@ class MangaMemorySettings(BaseModel):
         schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
         if value is None or (info.field_name == "users_url" and value.lower() in ("true", NO_USERS)):
             return value
-        if split_url(value).scheme not in schemes:
+        if value.partition("://")[0].lower() not in schemes:
             raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
         return value
 

@@ -6,7 +6,6 @@ The ciphers need the ``encryption`` extra.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -57,51 +56,23 @@ class TenantKeys:
     """
 
     def __init__(self, keys: Mapping[str | None, Mapping[str, bytes]]) -> None:
-        self._lock = threading.Lock()
-        self._keys: dict[str, dict[str, bytes]] = {}
         for tenant, named in keys.items():
             if not named:
                 raise ValueError(f"keys of the tenant {tenant!r:.80} must be one or more, got none")
-            for id_, key in named.items():
-                self.rotate(tenant, id_, key)
+            for name, key in named.items():
+                _check_key(name, key, sizes=(32,))
+        self._keys = {escaped_tenant(tenant): dict(named) for tenant, named in keys.items()}
 
     def __repr__(self) -> str:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
-    def rotate(self, tenant: str | None, key_id: str, key: bytes) -> None:
-        """Set the key that encrypts new values of a tenant. Values of earlier keys stay readable.
-
-        Args:
-            tenant: Id of the tenant; None for data without a tenant.
-            key_id: Name of the key.
-            key: The key, 32 bytes.
-
-        Raises:
-            ValueError: The key does not have 32 bytes, its name is empty or over 255 bytes, or the tenant's id is invalid.
-        """
-        _check_key(key_id, key, sizes=(32,))
-        with self._lock:
-            named = self._keys.setdefault(escaped_tenant(tenant), {})
-            named.pop(key_id, None)
-            named[key_id] = key
-
-    def destroy(self, tenant: str | None) -> None:
-        """Delete every key of a tenant, so that the tenant's stored values become unreadable.
-
-        New values of the tenant cannot be stored until ``rotate`` sets a key.
-        """
-        with self._lock:
-            self._keys.pop(escaped_tenant(tenant), None)
-
     def current(self, tenant: str) -> DataKey:
         """Return the key that encrypts a tenant's new values. See ``KeyProvider.current``."""
-        with self._lock:
-            return DataKey(*next(reversed(self._keys[tenant].items())))
+        return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
         """Return a tenant's key with the name ``key_id``. See ``KeyProvider.get``."""
-        with self._lock:
-            return self._keys[tenant][key_id]
+        return self._keys[tenant][key_id]
 
 
 def escaped_tenant(tenant: str | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
+from redis.cluster import RedisCluster
 from redis.exceptions import (
     ClusterError,
     ConnectionError,  # noqa: A004
@@ -27,7 +27,6 @@ from redis.exceptions import (
     TryAgainError,
 )
 from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from strands_manga_memory.arguments import checked, not_negative
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
@@ -322,45 +321,28 @@ def _milliseconds(seconds: float) -> int:
     return max(1, ceil(seconds * 1000))
 
 
-def redis_client(
-    hosts: Sequence[tuple[str, int]], *, kind: str = "", tls: bool = False, service: str = "", **options: Any
-) -> redis.Redis | RedisCluster:
+def redis_client(url: str, *, is_cluster: bool = False, **options: Any) -> redis.Redis | RedisCluster:
     """Return a redis-py client for ``RedisHotStore``.
 
     The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the socket timeout is 1 s.
 
     Args:
-        hosts: Hosts and ports of the server, of cluster nodes, or of the sentinels.
-        kind: ``""`` for a single server, ``"cluster"`` or ``"sentinel"``.
-        tls: Whether the connections are encrypted.
-        service: Name of the service that the sentinels monitor.
-        options: Further arguments of the client's connections; ``sentinel_username`` and ``sentinel_password`` are for the
-            sentinels.
+        url: URL of the server, or of any node of the cluster, as redis-py defines it. Its arguments replace the defaults.
+        is_cluster: Whether the server is a node of a cluster.
+        options: Further arguments of the client's connections.
 
     Raises:
+        ValueError: The URL has an invalid argument.
         StoreUnavailableError: No node of the cluster is available.
     """
-    login = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     settings: dict[str, Any] = {"max_connections": 50, "socket_connect_timeout": 2.0, "socket_timeout": 1.0, **options}
     settings["retry"] = Retry(NoBackoff(), 0)
-    if kind == "cluster":
-        try:
-            nodes = [ClusterNode(host, port) for host, port in hosts]  # type: ignore[no-untyped-call]
-            return RedisCluster(startup_nodes=nodes, ssl=tls, **settings)
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise StoreUnavailableError(f"hosts={hosts} | no node of the cluster answered: {error}") from error
-    if kind == "sentinel":
-        settings["ssl"] = tls
-        shared = {name: value for name, value in settings.items() if name.startswith(("socket_", "ssl"))}
-        shared |= {"retry": settings["retry"], **login}
-        sentinel = Sentinel(list(hosts), sentinel_kwargs=shared, **settings)  # type: ignore[no-untyped-call]
-        return cast("redis.Redis", sentinel.master_for(service))  # type: ignore[no-untyped-call]
-    host, port = hosts[0]
-    connection = redis.SSLConnection if tls else redis.Connection
-    pool = redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
-        timeout=1, connection_class=connection, host=host, port=port, **settings
-    )
-    return redis.Redis.from_pool(pool)
+    if not is_cluster:
+        return redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, timeout=1, **settings))
+    try:
+        return RedisCluster.from_url(url, **settings)
+    except (RedisError, RedisClusterException, OSError) as error:
+        raise StoreUnavailableError(f"no node of the cluster answered: {error}") from error
 
 
 class _RedisRefusal(NamedTuple):

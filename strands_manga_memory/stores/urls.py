@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from strands_manga_memory.arguments import checked, with_method
 from strands_manga_memory.exceptions import StoreRefusedError
@@ -20,10 +20,7 @@ _TABLES = (
     "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint= "
     "or postgresql://user:password@host:port/database"
 )
-_HOT_STORES = (
-    "memory://, redis://host:port/db, rediss://, redis+cluster://, rediss+cluster://, "
-    "redis+sentinel://host:port,host:port/service or rediss+sentinel://"
-)
+_HOT_STORES = "memory://, redis://host:port/db, rediss://, redis+cluster://host:port or rediss+cluster://"
 NO_USERS = "none"
 """Value of the setting for the memory table's URL if there is no memory table."""
 
@@ -91,8 +88,9 @@ def open_hot_store(url: str) -> HotStore:
 
     - This process: ``memory://``.
     - One server: ``redis://user:password@host:port/db``.
-    - Cluster: ``redis+cluster://user:password@host:port,host:port``.
-    - Sentinel: ``redis+sentinel://user:password@host:port,host:port/service``.
+    - Cluster: ``redis+cluster://user:password@host:port``, with the address of any node.
+
+    For Sentinel, or for several addresses, pass your own client to ``RedisHotStore``.
 
     These query arguments are allowed in a URL of Redis:
 
@@ -101,7 +99,6 @@ def open_hot_store(url: str) -> HotStore:
       ``socket_connect_timeout`` and ``socket_timeout``.
     - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and
       ``ssl_keyfile``.
-    - Login at the sentinels: ``sentinel_username`` and ``sentinel_password``.
 
     Args:
         url: The URL.
@@ -117,9 +114,9 @@ def open_hot_store(url: str) -> HotStore:
             if parts.netloc or parts.path.strip("/") or query:
                 raise ValueError("memory:// takes no host, path or arguments")
             return InMemoryHotStore()
-        if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel"):
+        if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):
             raise ValueError("no hot store has such a beginning")
-        return _redis(parts, query, kind)
+        return _redis(parts, query)
 
 
 def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
@@ -185,104 +182,54 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     return PostgresTable(url, schema)
 
 
-def _from(lowest: int) -> Callable[[str], int]:
-    """Return a function that parses a whole number, and raises ``ValueError`` for a number below ``lowest``."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < lowest:
-            raise ValueError(f"a whole number from {lowest}")
-        return int(text)
-
-    return read
-
-
-def _seconds(text: str) -> float:
-    if not 0 < float(text) < 1e6:
-        raise ValueError("a number of seconds above 0")
-    return float(text)
+_STORE_ARGUMENTS = ("deadline", "prefix")
+_CLIENT_ARGUMENTS = (
+    "client_name",
+    "db",
+    "health_check_interval",
+    "max_connections",
+    "protocol",
+    "socket_connect_timeout",
+    "socket_timeout",
+)
+_TLS_ARGUMENTS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
+_POSITIVE_ARGUMENTS = ("deadline", "max_connections", "socket_connect_timeout", "socket_timeout")
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-_CLIENT_ARGUMENTS: dict[str, Callable[[str], Any]] = {
-    "client_name": str,
-    "db": _from(0),
-    "health_check_interval": _from(0),
-    "max_connections": _from(1),
-    "protocol": _from(2),
-    "socket_connect_timeout": _seconds,
-    "socket_timeout": _seconds,
-}
-_TLS_ARGUMENTS: dict[str, Callable[[str], Any]] = {
-    "ssl_ca_certs": str,
-    "ssl_cert_reqs": str,
-    "ssl_certfile": str,
-    "ssl_check_hostname": _boolean,
-    "ssl_keyfile": str,
-}
-_STORE_ARGUMENTS: dict[str, Callable[[str], Any]] = {"prefix": str, "deadline": _seconds}
-_SENTINEL_ARGUMENTS: dict[str, Callable[[str], Any]] = {"sentinel_username": str, "sentinel_password": str}
-
-
-def _redis(parts: SplitResult, query: Mapping[str, str], kind: str) -> HotStore:
-    """Open the Redis store of a URL. ``kind`` is ``cluster``, ``sentinel``, or empty for a single server."""
+def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
+    """Open the hot store of a URL with one Redis server, or with one node of a cluster."""
     from strands_manga_memory.stores.redis_hot_store import RedisHotStore, redis_client
 
-    tls = parts.scheme.startswith("rediss")
-    known = _CLIENT_ARGUMENTS | _STORE_ARGUMENTS | (_TLS_ARGUMENTS if tls else {})
-    if kind == "sentinel":
-        known |= _SENTINEL_ARGUMENTS
-    unknown = sorted(set(query) - set(known))
-    if unknown:
+    scheme, _, kind = parts.scheme.partition("+")
+    known = [*_STORE_ARGUMENTS, *_CLIENT_ARGUMENTS, *(_TLS_ARGUMENTS if scheme == "rediss" else ())]
+    if unknown := sorted(set(query) - set(known)):
         raise ValueError(f"unknown arguments {unknown}, it takes {sorted(known)}")
-    options: dict[str, Any] = {}
-    for name, value in query.items():
-        try:
-            options[name] = known[name](value)
-        except ValueError as error:
-            raise ValueError(f"argument {name} is not {error}") from None
-    store_options = {name: options.pop(name) for name in _STORE_ARGUMENTS if name in options}
-    login, _, addresses = parts.netloc.rpartition("@")
-    username, _, password = login.partition(":")
-    if username:
-        options["username"] = unquote(username)
-    if password:
-        options["password"] = unquote(password)
+    for name in set(query) & set(_POSITIVE_ARGUMENTS):
+        if not re.fullmatch(r"\d{0,6}\.?\d+", query[name]) or not float(query[name]):
+            raise ValueError(f"argument {name} is not a number above 0")
     try:
-        hosts = [_address(address, 26379 if kind == "sentinel" else 6379) for address in addresses.split(",")]
-    except ValueError:
-        raise ValueError("a host is name:port, or [IPv6]:port") from None
+        has_one_host = "," not in f"{parts.hostname}{parts.port}"
+    except ValueError:  # its text may contain a part of the password
+        has_one_host = False
+    if not has_one_host:
+        raise ValueError("its host is not name:port, or [IPv6]:port")
     path = unquote(parts.path.strip("/"))
-    if len(hosts) > 1 and not kind:
-        raise ValueError("several hosts need redis+cluster:// or redis+sentinel://")
-    if kind == "sentinel" and not path:
-        raise ValueError("the name of the monitored service follows the hosts")
-    if kind == "cluster" and (path not in ("", "0") or options.get("db", 0) != 0):
+    if path and not path.isdecimal():
+        raise ValueError("the path is a database number")
+    if kind == "cluster" and (path not in ("", "0") or query.get("db", "0") != "0"):
         raise ValueError("a cluster has only database 0")
-    if not kind and path:
-        if not path.isdecimal():
-            raise ValueError("the path is a database number")
-        options.setdefault("db", int(path))
-    if kind == "cluster":
-        options.pop("db", None)
-    return RedisHotStore(redis_client(hosts, kind=kind, tls=tls, service=path, **options), **store_options)
-
-
-def _address(text: str, default_port: int) -> tuple[str, int]:
-    address = urlsplit(f"//{text}")
-    if text and not address.hostname:
-        raise ValueError(text)
-    return address.hostname or "localhost", address.port or default_port
+    arguments = urlencode({name: value for name, value in query.items() if name in known[2:]})
+    client = redis_client(urlunsplit((scheme, parts.netloc, path, arguments, "")), is_cluster=kind == "cluster")
+    options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
+    if "deadline" in options:
+        options["deadline"] = float(options["deadline"])
+    return RedisHotStore(client, **options)
 
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     """Split the URL of a store into its parts and query arguments."""
     try:
-        parts = split_url(url)
+        parts = urlsplit(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except (ValueError, AttributeError, TypeError):
         raise ValueError("it is not a URL") from None  # the parser's error may contain the password
@@ -291,20 +238,6 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     if len(dict(arguments)) < len(arguments):
         raise ValueError("an argument is given twice")
     return parts, dict(arguments)
-
-
-def split_url(url: str) -> SplitResult:
-    """Split a URL that may contain several hosts.
-
-    Since the fix of CVE-2025-0938, ``urlsplit`` rejects an IPv6 address that follows another host.
-
-    Raises:
-        ValueError: The text is not a URL.
-    """
-    scheme, separator, rest = url.partition("://")
-    hosts = re.split("[/?#]", rest, maxsplit=1)[0]
-    parts = urlsplit(f"{scheme}{separator}{rest[len(hosts) :]}")
-    return parts._replace(netloc=hosts) if hosts else parts
 
 
 @contextmanager
@@ -320,14 +253,14 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
 
 def redis_prefix(url: str) -> str:
     """Return the key prefix from the URL of a Redis store, or the default prefix if the URL has none."""
-    return dict(parse_qsl(split_url(url).query)).get("prefix", "smm")
+    return dict(parse_qsl(urlsplit(url).query)).get("prefix", "smm")
 
 
 def without_password(url: str) -> str:
     """Return a URL without passwords, for logs and errors.
 
     ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password. It also replaces the value of
-    each query argument whose name ends in ``password``, such as ``sentinel_password``.
+    each query argument whose name ends in ``password``.
     """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

@@ -197,7 +197,7 @@ class Stage:
 
     def another_hot_store(self, prefix: str) -> RedisHotStore:
         """Return a store for other conversations on the same wire."""
-        client = redis_client([(servers.HOST, self.hot_wire.port)], socket_timeout=PATIENT)
+        client = redis_client(f"redis://{servers.HOST}:{self.hot_wire.port}", socket_timeout=PATIENT)
         return RedisHotStore(client, prefix=prefix, deadline=PATIENT)
 
     @property
@@ -231,13 +231,13 @@ def staged() -> Iterator[Stage]:
         Wire(dynamodb, log) as durable_wire,
         valkey.client() as direct,
     ):
-        hot = RedisHotStore(redis_client([(servers.HOST, hot_wire.port)], socket_timeout=PATIENT), deadline=PATIENT)
+        hot = RedisHotStore(redis_client(f"redis://{servers.HOST}:{hot_wire.port}", socket_timeout=PATIENT), deadline=PATIENT)
         endpoint = f"http://{servers.HOST}:{durable_wire.port}"
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             os.environ.setdefault(name, "test")
         durable = DynamoDBTable(dynamodb_client(region="us-east-1", endpoint=endpoint), deadline=PATIENT)
         durable.create_if_missing()
-        unwatched = RedisHotStore(redis_client([(servers.HOST, valkey.port)])), DynamoDBTable(dynamodb.client(proxies={}))
+        unwatched = RedisHotStore(redis_client(valkey.url)), DynamoDBTable(dynamodb.client(proxies={}))
         yield Stage(valkey, hot_wire, durable_wire, hot, durable, direct, unwatched)
         for store in (hot, durable, *unwatched):
             store.close()

@@ -19,6 +19,7 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
 from strands_manga_memory.scope import ConversationScope
@@ -951,7 +952,8 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
         )
         try:
             sentinel.start()
-            store = open_hot_store(f"redis+sentinel://127.0.0.1:{sentinel.port}/shop?prefix={unique}")
+            client = Sentinel([("127.0.0.1", sentinel.port)]).master_for("shop", retry=Retry(NoBackoff(), 0))  # type: ignore[no-untyped-call]
+            store = RedisHotStore(client, prefix=unique)
             servers.wait_until(lambda: answers(store, "c"), "discovery")
             assert store.write("c", first()) is WriteStatus.OK
             with primary.client() as client:

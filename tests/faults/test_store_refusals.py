@@ -324,7 +324,7 @@ def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTi
 
     tiers.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")
-    client = redis_client([("127.0.0.1", tiers.hot_proxy.port)], credential_provider=credentials)
+    client = redis_client(f"redis://127.0.0.1:{tiers.hot_proxy.port}", credential_provider=credentials)
     manager = tiers.manager(hot=RedisHotStore(client))
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers))
