@@ -36,7 +36,7 @@ from strands_manga_memory.session.session_log import LogEntry, LogPosition
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load, trusted
 from strands_manga_memory.stores.writer import TierHealth, cause_of
-from strands_manga_memory.telemetry import MERGE, RESTORE, measured, note, within
+from strands_manga_memory.telemetry import RESTORE, measured, within
 
 logger = logging.getLogger(__name__)
 
@@ -556,7 +556,6 @@ def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> N
     has_work = has_turns or ORCHESTRATOR in states  # other states are merged one by one
     if has_work and (is_interrupted(states) or is_interrupted(found_states)):
         raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
-    note(MERGE, counts={"merges": 1})
 
 
 def _identity(dumped: bytes) -> str | None:

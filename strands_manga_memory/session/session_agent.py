@@ -26,7 +26,6 @@ from strands_manga_memory.session.agent_snapshot import NOTES
 from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores.codec import dump, trusted
-from strands_manga_memory.telemetry import RETURN, note
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +186,6 @@ class SessionAgent:
         if used:
             now = tiers.clock()
             gaps_of(tiers.writer, tiers.durable).add(now - used, now)
-            note(RETURN, now - used)
 
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.

@@ -73,17 +73,6 @@ TURN = Event(
 RESTORE = Event(
     "restore", Metric("manga_memory.restore.duration", "s", "Duration of reading a conversation.", _STORES), labels=("outcome",)
 )
-MERGE = Event(
-    "merge",
-    counts={"merges": Metric("manga_memory.merges", "{merge}", "Turns of other writers merged into a live conversation.")},
-    has_span=False,
-)
-COLLISION = Event(
-    "collision",
-    counts={"collisions": Metric("manga_memory.collisions", "{write}", "Writes rejected because of a concurrent write.")},
-    labels=("manga_memory.tier",),
-    has_span=False,
-)
 DEADLINE = Event(
     "deadline",
     counts={"missed": Metric("manga_memory.deadlines.missed", "{wait}", "Waits for a tier that reached their deadline.")},
@@ -94,9 +83,6 @@ FLUSH = Event(
     "flush",
     Metric("manga_memory.flush.lag", "s", "Age of the oldest message in a flush to the durable tier.", _LONG),
     has_span=False,
-)
-RETURN = Event(
-    "return", Metric("manga_memory.return.gap", "s", "Time between two turns of a conversation.", _LONG), has_span=False
 )
 TRIM = Event(
     "trim",

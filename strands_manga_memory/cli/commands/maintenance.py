@@ -30,7 +30,7 @@ from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.ops.store_checks import Finding, Level
-from strands_manga_memory.telemetry import RETURN, OperationStats, recorder
+from strands_manga_memory.telemetry import OperationStats, recorder
 
 _SIGNS = {
     Level.OK: Text("ok", "green"),
@@ -126,8 +126,6 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
         return
     rows = []
     for name, each in stats.items():
-        if name == RETURN.name:  # gaps between scripted turns are meaningless
-            continue
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         deadline = _DEADLINES.get(name)
         late = "" if deadline is None else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"

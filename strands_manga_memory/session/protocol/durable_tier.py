@@ -50,7 +50,6 @@ from strands_manga_memory.session.tiers import (
 from strands_manga_memory.stores.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
-from strands_manga_memory.telemetry import COLLISION, note
 
 logger = logging.getLogger(__name__)
 
@@ -387,7 +386,6 @@ def attempts(tier: str) -> Iterator[int]:
     """
     for attempt in range(TRIES):
         if attempt:
-            note(COLLISION, attributes={"manga_memory.tier": tier}, counts={"collisions": 1})
             sleep(random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - jitter
         yield attempt
     raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
