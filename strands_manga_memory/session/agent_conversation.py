@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, TypedDict
 
 from strands import Agent
-from strands.agent.conversation_manager.compression.pin_message import is_pinned
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
@@ -261,16 +260,6 @@ class AgentConversation:
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
         return bool(found)
-
-    def correct(self, slot: Slot, message: Mapping[str, Any]) -> None:
-        """Replace the message that ``slot`` refers to, in the conversation's log and the agent's history. It stays pinned."""
-        with self.lock:
-            shown = next((load(other.body) for other in self.local.window if other[:2] == slot[:2] and other.body), None)
-            if shown is not None and is_pinned([shown], 0):
-                metadata = message.get("metadata") or {}
-                message = {**message, "metadata": {**metadata, "custom": {**(metadata.get("custom") or {}), "pinned": True}}}
-            assert slot.key is not None  # noqa: S101 - a message of the log has one
-            self.local.redact(slot.key, {slot.number: dump(message)})
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
         """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``, newest turn first."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
-
-from strands.types.content import Message
-from strands.types.session import SessionMessage
 
 from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKey
 
@@ -96,55 +91,3 @@ class HistoryPage:
 
     records: tuple[dict[str, Any], ...]
     next: str | None = None
-
-
-class LogRepository:
-    """Messages of a session, for packages that call methods of Strands' ``session_repository``, such as AG-UI.
-
-    Args:
-        session_id: The session.
-        read: Returns the messages of an agent's log in order; ``records`` of the session manager.
-        correct: Replaces the message that has the given sequence number in an agent's log.
-    """
-
-    def __init__(
-        self,
-        session_id: str,
-        read: Callable[[str], Iterator[dict[str, Any]]],
-        correct: Callable[[str, int, Message], None],
-    ) -> None:
-        self._session_id, self._read, self._correct = session_id, read, correct
-
-    def list_messages(
-        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
-    ) -> list[SessionMessage]:
-        """Return messages of an agent's log in order. The ``message_id`` is the sequence number.
-
-        Raises:
-            ValueError: ``session_id`` is another session.
-            StoreUnavailableError: The stored conversation cannot be read.
-        """
-        self._check(session_id)
-        found = []
-        for record in itertools.islice(self._read(agent_id), offset, None if limit is None else offset + limit):
-            at = datetime.fromtimestamp(record["at"], tz=UTC).isoformat()
-            found.append(SessionMessage(record["message"], record["seq"], created_at=at, updated_at=at))
-        return found
-
-    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
-        """Replace the message that has the ``message_id`` of ``session_message``, in the log and in the agent's history.
-
-        The ``tracking_id`` of the message does not change.
-
-        Raises:
-            ValueError: ``session_id`` is another session, there is no such message, or Strands could not process the new one.
-            StoreUnavailableError: The stored conversation cannot be read.
-        """
-        self._check(session_id)
-        self._correct(agent_id, session_message.message_id, session_message.to_message())
-
-    def _check(self, session_id: str) -> None:
-        if session_id != self._session_id:
-            raise ValueError(
-                f"session_id {session_id!r:.80} is not the session of this session manager, {self._session_id!r:.80}"
-            )

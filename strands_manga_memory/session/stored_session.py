@@ -30,7 +30,7 @@ from strands_manga_memory.session.conversation_transfer import (
 )
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.session_agent import SessionAgent
-from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition, LogRepository
+from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition
 from strands_manga_memory.session.tiers import (
     Kind,
     Place,
@@ -422,13 +422,8 @@ class StoredSession:
         conversation.set_meta(fields)
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
-    @property
-    def session_repository(self) -> LogRepository:
-        """Access to the stored messages of agents for packages that expect Strands' ``RepositorySessionManager``."""
-        return LogRepository(self.session_id, self.records, self._correct)
-
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with the ``tracking_id`` of each message that is redacted or corrected from now on."""
+        """Call ``listener`` with the ``tracking_id`` of each message that is redacted from now on."""
         self._redaction_listeners.append(listener)
 
     # Conversations of the session's agents and orchestrators
@@ -482,28 +477,6 @@ class StoredSession:
         """Yield the messages of an agent's log in order, including unsaved messages of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         yield from self._look_at(agent_id, in_use).history(after=after, last=last)
-
-    def _correct(self, agent_id: str, seq: int, message: Message) -> None:
-        """Replace a message in an agent's log. The ``tracking_id`` of the old message stays.
-
-        Args:
-            agent_id: Id of the agent.
-            seq: Sequence number of the message in the log.
-            message: The new message.
-
-        Raises:
-            ValueError: The log has no such message, or Strands could not process the new message.
-        """
-        check_messages([message])
-        entry = next(self._log(agent_id, after=seq - 1), None)
-        if entry is None or entry.seq != seq or entry.slot.key is None:
-            raise ValueError(f"message_id {seq!r:.80} is not in the log of agent_id {agent_id!r:.80}")
-        if entry.message.get("tracking_id"):
-            message = {**message, "tracking_id": entry.message["tracking_id"]}
-        self._notify_redacted(entry.message)
-        conversation = self._get_or_look_at(agent_id)
-        conversation.correct(entry.slot, message)
-        wait_for(conversation.saver.request_flush(), self._tiers)
 
     def _notify_redacted(self, message: Message) -> None:
         if id_ := message.get("tracking_id"):

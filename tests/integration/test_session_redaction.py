@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
-from strands.agent.conversation_manager.compression.pin_message import is_pinned, pin_message
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -89,12 +88,10 @@ def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
     assert REDACTED in str(list(stores.manager().history()))
 
 
-def correct_first(manager: Any) -> None:
-    """Replace the first message in the log, as AG-UI corrects the results of tools."""
-    repository = manager.session_repository
-    listed = repository.list_messages(manager.session_id, "default")[0]
-    listed.message = {**listed.message, "content": [{"text": REDACTED}]}
-    repository.update_message(manager.session_id, "default", listed)
+def redact_first(agent: Any) -> None:
+    """Redact the first message in the log."""
+    message = next(agent._session_manager.records())["message"]
+    agent._session_manager.redact_latest_message({**message, "content": [{"text": REDACTED}]}, agent)
 
 
 def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
@@ -217,8 +214,8 @@ def flush_soon(live: Agent) -> None:
 
 
 @pytest.mark.parametrize("read_from_log", [False, True], ids=["a live agent", "a restored agent"])
-def test_a_message_that_returned_to_the_history_is_corrected_there_too(both: Stores, read_from_log: bool) -> None:
-    """What a selection evicts may return: it is the message of the log again, not a copy that no correction reaches."""
+def test_a_message_that_returned_to_the_history_is_redacted_there_too(both: Stores, read_from_log: bool) -> None:
+    """What a selection evicts may return: it is the message of the log again, not a copy that no redaction reaches."""
     live = both.agent(conversation_manager=NullConversationManager())
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
@@ -235,19 +232,18 @@ def test_a_message_that_returned_to_the_history_is_corrected_there_too(both: Sto
     live._session_manager.flush()
     assert same(both.agent().messages, live.messages)
 
-    correct_first(both.manager())
+    redact_first(both.agent())
     assert SECRET not in str(both.agent().messages)
     assert texts(both.agent().messages)[0] == REDACTED
 
 
 @pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
-def test_live_agent_has_a_corrected_message_at_its_next_turn(both: Stores, by_another: bool) -> None:
+def test_live_agent_has_a_redacted_message_at_its_next_turn(both: Stores, by_another: bool) -> None:
     live = both.agent(model := ScriptedModel(), refresh="turn")
     for text in (f"my card is {SECRET}", "two"):
         live(text)
-    manager = both.manager() if by_another else live._session_manager
     live._session_manager.flush()
-    correct_first(manager)
+    redact_first(both.agent() if by_another else live)
     unchanged = live.messages[1:]
     live("three")
     assert texts(live.messages)[0] == REDACTED
@@ -275,11 +271,11 @@ def test_agent_that_redacted_while_no_tier_answered_keeps_its_states(both: Store
     check_gone(both, live)
 
 
-def test_edit_of_a_corrected_message_stays_in_a_live_agent(both: Stores) -> None:
+def test_edit_of_a_redacted_message_stays_in_a_live_agent(both: Stores) -> None:
     live = both.agent(refresh="turn")
     live(f"my card is {SECRET}")
     live._session_manager.flush()
-    correct_first(both.manager())
+    redact_first(both.agent())
     live("two")
     live.messages[0]["content"] = [{"text": "[redacted]"}]
     history = live.messages
@@ -288,20 +284,6 @@ def test_edit_of_a_corrected_message_stays_in_a_live_agent(both: Stores) -> None
     assert live.messages is history
     assert texts(live.messages)[0] == "[redacted]"
     assert texts(both.agent().messages)[0] == REDACTED
-
-
-@pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
-def test_pinned_message_stays_pinned_when_it_is_corrected(both: Stores, by_another: bool) -> None:
-    live = both.agent(refresh="turn")
-    live(f"my card is {SECRET}")
-    pin_message(live.messages, 0)
-    live("two")
-    live._session_manager.flush()
-    correct_first(both.manager() if by_another else live._session_manager)
-    live("three")
-    for messages in (live.messages, both.agent().messages):
-        assert texts(messages)[0] == REDACTED
-        assert is_pinned(messages, 0)
 
 
 def slow_down(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +347,7 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores,
     record = next(manager.records())["message"]
     redacted = {**record, "content": [{"text": REDACTED}]}
     if by_another:
-        correct_first(both.manager())
+        redact_first(both.agent())
         live("five")
     else:
         manager.redact_latest_message(redacted, live)

@@ -13,7 +13,6 @@ from strands import Agent
 from strands.session import FileSessionManager
 
 from strands_manga_memory import (
-    ConversationScope,
     MangaMemory,
     MangaMemorySettings,
     TieredCompactionConversationManager,
@@ -118,11 +117,9 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
         agent = build()
         agent("Is it in stock? " + "Tell me more about it please. " * 10)
         time.sleep(0.02)
-    sessions = memory.session(ConversationScope("u", "s"))
-    log = sessions.session_repository
-    first = log.list_messages(sessions.session_id, "default")[0]
-    first.redact_message = {"role": "user", "content": [{"text": "[redacted]"}]}
-    log.update_message(sessions.session_id, "default", first)
+    first = next(agent._session_manager.records())["message"]  # type: ignore[union-attr]
+    redacted = {**first, "content": [{"text": "[redacted]"}]}
+    agent._session_manager.redact_latest_message(redacted, agent)  # type: ignore[union-attr]
     time.sleep(0.5)
     agent = build()
     agent("And now?")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from strands import Agent, tool
-from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
@@ -308,86 +307,6 @@ def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(b
     restored = both.agent(tools=[get_time])
     restored("never mind")
     assert texts(restored.messages) == ["What is the time?", "toolUse", "never mind", "ok"]
-
-
-# The messages of the log, as AG-UI corrects the results of tools that ran in a browser
-
-
-@tool
-def confirm(question: str) -> str:
-    """Ask in the browser."""
-    return "Forwarded to client"
-
-
-def forwarded(stores: Stores) -> Agent:
-    live = stores.agent(ScriptedModel([[tool_use("c1", "confirm", question="sure?")], "asked"]), tools=[confirm])
-    live("delete it")
-    return live
-
-
-def corrected(manager: TieredSessionManager, text: str) -> None:
-    repository = manager.session_repository
-    for listed in repository.list_messages(manager.session_id, "default"):
-        for block in listed.message["content"]:
-            if "toolResult" in block:
-                block["toolResult"]["content"] = [{"text": text}]
-                repository.update_message(manager.session_id, "default", listed)
-
-
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_result_in_the_log_is_corrected_with_the_live_agent_s(both: Stores, flushed: bool) -> None:
-    live = forwarded(both)
-    if flushed:
-        live._session_manager.flush()
-    corrected(live._session_manager, "yes, delete it")
-    live.messages[2]["content"][0]["toolResult"]["content"] = [{"text": "yes, delete it"}]
-    live("and on")
-    assert same(both.agent().messages, live.messages)
-    assert same(list(both.manager().history()), live.messages)
-    live._session_manager.close()
-    assert same(both.agent().messages, live.messages)
-    assert "Forwarded to client" not in str(list(both.manager().history()))
-
-
-def test_a_result_in_the_log_is_corrected_by_another_process(both: Stores) -> None:
-    forwarded(both)._session_manager.close()
-    corrected(both.manager(), "yes, delete it")
-    for found in (both.agent().messages, list(both.manager().history())):
-        assert "Forwarded to client" not in str(found)
-        assert found[2]["content"][0]["toolResult"]["content"] == [{"text": "yes, delete it"}]
-
-
-def test_a_message_that_left_the_window_is_corrected_in_the_log(both: Stores) -> None:
-    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
-    for text in ("one", "two", "three"):
-        live(text)
-    live._session_manager.flush()
-    manager = live._session_manager
-    listed = manager.session_repository.list_messages(manager.session_id, "default", limit=1)[0]
-    listed.message["content"] = [{"text": "corrected"}]
-    manager.session_repository.update_message(manager.session_id, "default", listed)
-    assert texts(both.manager().history()) == ["corrected", "ok", "two", "ok", "three", "ok"]
-    assert same(both.agent().messages, live.messages)
-
-
-def test_messages_are_listed_in_parts_and_of_this_session_alone(both: Stores) -> None:
-    live = both.agent()
-    for text in ("one", "two"):
-        live(text)
-    manager = live._session_manager
-    repository = manager.session_repository
-    found = repository.list_messages(manager.session_id, "default", limit=2, offset=1)
-    assert texts([one.message for one in found]) == ["ok", "two"]
-    assert [one.message_id for one in found] == [2, 3]
-    with pytest.raises(ValueError, match="'other' is not the session of this session manager"):
-        repository.list_messages("other", "default")
-    found[0].message = {"role": "user", "content": "two"}
-    with pytest.raises(ValueError, match="messages must have a role and a list of content blocks"):
-        repository.update_message(manager.session_id, "default", found[0])
-    found[0].message = {"role": "user", "content": [{"text": "two"}]}
-    found[0].message_id = 99
-    with pytest.raises(ValueError, match="message_id 99 is not in the log of agent_id 'default'"):
-        repository.update_message(manager.session_id, "default", found[0])
 
 
 # What Strands' own context manager put aside
