@@ -121,17 +121,3 @@ def seconds_queued() -> float:
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except OSError:
         return 0.0
-
-
-def threads_queued() -> dict[str, float]:
-    """Return the seconds for which each thread of this process was ready but not scheduled, if the kernel reports them.
-
-    While the holder of the interpreter lock is not scheduled, all other threads wait.
-    """
-    queued = {}
-    for thread in Path("/proc/self/task").glob("*"):
-        try:
-            queued[thread.name] = int((thread / "schedstat").read_bytes().split()[1]) / 1e9
-        except OSError:  # it has just ended
-            continue
-    return queued

@@ -23,7 +23,6 @@ NAMES = [
     "turn",
     "contexts",
     "tokens",
-    "retention",
     "summaries",
     "breaker",
     "usermemory",
@@ -32,7 +31,7 @@ NAMES = [
     "cost",
 ]
 
-LONG = ["scale", "session-cost"]
+LONG = ["scale", "session-cost", "retention"]
 """Benchmarks that take long or need much, and therefore run only when they are named."""
 
 _MOST_RUNS = 3

@@ -9,6 +9,7 @@ that is trimmed in steps varies in size.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,7 +29,6 @@ from strands_manga_memory.messages import for_model, is_turn_start
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
-from tests.benchmarks.recorded import streams
 
 SETS = ("locomo", "prefdaily", "sgd", "multiwoz", "tau5")
 BUDGETS = {
@@ -102,8 +102,8 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
     shares: list[float] = []
     new = 0
     runner = asyncio.Runner()
-    for at, recorded in enumerate(stream["messages"]):
-        message: Message = dict(recorded)  # type: ignore[assignment]
+    for at, original in enumerate(stream["messages"]):
+        message: Message = dict(original)  # type: ignore[assignment]
         agent.messages.append(message)
         new += count(message)
         runner.run(agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message)))
@@ -142,11 +142,21 @@ def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
     return stepwise, every_turn, watched(ImportanceWeightedConversationManager(as_many), stream)
 
 
+def _streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the streams of the set in ``<name>.jsonl.gz``, their messages numbered as tracking ids."""
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            stream = json.loads(line)
+            for at, message in enumerate(stream["messages"]):
+                message["tracking_id"] = f"m{at}"
+            yield stream
+
+
 def measured(folder: Path) -> Iterator[tuple[str, list[tuple[Seen, Seen, Seen]]]]:
     """Yield each set with the observations of its streams."""
     with ProcessPoolExecutor(2) as workers:
         for name in progress(SETS, "recorded dialogues in steps and in every turn"):
-            yield name, list(workers.map(_both, streams(folder, name)))
+            yield name, list(workers.map(_both, _streams(folder, name)))
 
 
 def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:

@@ -1,13 +1,12 @@
 """retention: messages of a conversation that survive trimming, and messages that recall returns.
 
-With ``--kit FOLDER``, the benchmark kit in that folder runs on its recorded conversations, message by message with real agents,
-with and without recall. The kit's simple policies, and its policy that knows the questions, are measured as well. That takes
-some ten minutes. Without the kit, the conversation is the shop talk of the tests.
+The benchmark kit in the folder of ``--kit`` runs on its recorded conversations, message by message with real agents, with and
+without recall. The kit's simple policies, and its policy that knows the questions, are measured as well. That takes some ten
+minutes.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -17,21 +16,17 @@ from typing import Any
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager, default_counter
+from strands_manga_memory.conversation import HistoryRecall, ImportanceWeightedConversationManager
 from strands_manga_memory.messages import content_fingerprint
-from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress
-from tests.lines import rows
 
 KIT: Path | None = None
-"""Folder of the kit; set by the command line."""
+"""Folder of the kit; set by the command line, which requires it."""
 
 PLOT: Path | None = None
 """PNG file for a plot of the kept messages; needs the kit and matplotlib."""
 
-BUDGETS: dict[str, Any] = {"preferences_kept": ">= 0.9", "answers_in_view": ">= 0.9", "largest_request_in_tokens": "<= 4096"}
-
-_KIT_BUDGETS = {
+BUDGETS = {
     "locomo_recall": ">= 0.4",
     "prefdaily_recall": ">= 0.97",
     "sgd_recall": ">= 0.965",
@@ -58,8 +53,6 @@ _COUNTED_BY = {"jmultiwoz": "retention.tokens:by_script"}
 _POLICIES = ("fifo", "user-first", "shortest", "tfidf", "hybrid", "oracle")
 OURS = ("agent", "tests.benchmarks.retention:agent")
 """Function that the kit calls to get an agent of this package."""
-
-_FILLER = 600
 
 
 class _KitCounter:
@@ -107,13 +100,9 @@ def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agen
 
 def run() -> dict[str, float]:
     """Return the shares of needed messages that are left."""
-    return _with_kit(KIT) if KIT is not None else _shop_talk()
-
-
-def _with_kit(folder: Path) -> dict[str, float]:
-    global BUDGETS
-    BUDGETS = _KIT_BUDGETS
-    sys.path.insert(0, str(folder))
+    if KIT is None:
+        raise ValueError("retention needs --kit, the folder of the benchmark kit, got none")
+    sys.path.insert(0, str(KIT))
     values: dict[str, float] = {}
     for name in progress(list(_LABELS), "recorded conversations"):
         found = _bench(name, {**{policy: policy for policy in _POLICIES}, "ours": OURS})
@@ -155,31 +144,3 @@ def _plot(path: Path, values: Mapping[str, float]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="upper center", ncols=3, frameon=False, fontsize="small")
     figure.savefig(path)
-
-
-def _shop_talk() -> dict[str, float]:
-    """State preferences and facts, continue with small talk, then ask."""
-    model = ScriptedModel(lambda _: "承知しました。")
-    talker = Agent(
-        model=model,
-        conversation_manager=ImportanceWeightedConversationManager(3_072),
-        plugins=[HistoryRecall(1_024)],
-        callback_handler=None,
-    )
-    paraphrases = rows("paraphrases")
-    preferences = [text for role, text, act in rows("shop_acts") if act == "preference" and role == "user"]
-    for text in (*preferences, *(answer for _, answer in paraphrases)):
-        talker(text)
-    for number in progress(range(_FILLER), "small talk"):
-        talker(f"今日は天気がいいですね、散歩に行った話を続けます。その{number}番目の道は静かでした。")
-    shown = json.dumps(talker.messages, ensure_ascii=False)
-    found = 0
-    for question, answer in paraphrases:
-        talker(question)
-        found += answer in json.dumps(model.requests[-1].messages, ensure_ascii=False)
-    count = default_counter().count
-    return {
-        "preferences_kept": sum(text in shown for text in preferences) / len(preferences),
-        "answers_in_view": found / len(paraphrases),
-        "largest_request_in_tokens": max(sum(map(count, request.messages)) for request in model.requests[-50:]),
-    }

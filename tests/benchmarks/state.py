@@ -1,21 +1,14 @@
-"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and the prompt's prefix.
-
-With ``--kit FOLDER``, precision and recall of entities are also measured on the kit's recorded task dialogues, for slot values
-of the supported kinds (dates, days, times) that users wrote. A value counts as found if the entity is in the message that
-informs it. An entity counts as right if it is a value of its dialogue. The data cannot be redistributed.
-"""
+"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and the prompt's prefix."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -34,7 +27,7 @@ from strands_manga_memory import (
     StateCoordinator,
     TieredSessionManager,
 )
-from strands_manga_memory.language import SHOP, normalized
+from strands_manga_memory.language import SHOP
 from strands_manga_memory.messages.injection import CONTEXT_TAG
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.session import session_agent
@@ -43,9 +36,6 @@ from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.lines import rows
-
-KIT: Path | None = None
-"""Folder of the kit; set by the command line."""
 
 BUDGETS: dict[str, str | float] = {
     "update_and_injection_of_a_model_call_ms": "< 0.2",
@@ -62,10 +52,8 @@ BUDGETS: dict[str, str | float] = {
     "bytes_of_a_turn_with_a_tool_beside_its_messages": "<= 2560",
     "history_bytes_of_injections": "== 0",
 }
-_KIT_BUDGETS = {"kit_least_precision": ">= 0.9", "kit_least_recall": ">= 0.8"}
 
 _TURNS = 300
-_SETS = ("sgd", "multiwoz")
 _SLOTS = (
     DialogueSlot(name="volume", question="Which volume?", entity="volume"),
     DialogueSlot(name="format", question="Paper or digital?", allowed=("paper", "digital")),
@@ -74,9 +62,7 @@ _SLOTS = (
 
 def run() -> dict[str, float]:
     """Measure."""
-    if KIT is not None:
-        BUDGETS.update(_KIT_BUDGETS)
-    return {**_call(), **_measure_hooks(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes(), **_kit()}
+    return {**_call(), **_measure_hooks(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes()}
 
 
 # --- Time -----------------------------------------------------------------------------------------------------------------
@@ -270,68 +256,6 @@ def _entities() -> dict[str, float]:
         found += sum(entities.values())
         wanted += len(gold)
     return {"entity_precision": right / found, "entity_recall": right / wanted}
-
-
-_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
-_KINDS = {
-    "time": re.compile(r"\d{1,2}:\d{2}|\b\d{1,2} ?[ap]\.?m\b|o'?clock", re.IGNORECASE),
-    "date": re.compile(rf"\b(?:{_MONTHS})\b \d|\d(?:st|nd|rd|th)\b", re.IGNORECASE),
-    "weekday": re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b|tomorrow|today", re.IGNORECASE),
-}
-"""Patterns of slot values, keyed by kind; independent of the package."""
-
-_QUALIFIERS = re.compile(r"\A(?:after|before|around|morning|afternoon|evening) ")
-
-
-def _forms(kind: str, value: str) -> set[str]:
-    """Return the comparable forms of a value. Times ignore the half of the day, which labels add."""
-    plain = _QUALIFIERS.sub("", value.lower())
-    forms = {entity.value for entity in SHOP.find(plain) if entity.type == kind} | {normalized(plain).replace(" ", "")}
-    return {re.sub(r"^(\d\d):", lambda match: f"{int(match[1]) % 12}:", form) for form in forms} if kind == "time" else forms
-
-
-def _kit() -> dict[str, float]:
-    if KIT is None:
-        return {}
-    values: dict[str, float] = {}
-    for name in _SETS:
-        counts: Counter[tuple[str, str]] = Counter()
-        with gzip.open(KIT / "data" / "dev" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for stream in progress([json.loads(line) for line in lines], name):
-                _score(stream, counts)
-        for kind in _KINDS:
-            if counts[kind, "gold"] >= 50:
-                values[f"kit_{name}_{kind}_recall"] = counts[kind, "hit"] / counts[kind, "gold"]
-                values[f"kit_{name}_{kind}_precision"] = counts[kind, "right"] / counts[kind, "found"]
-    least = {
-        measure: min(value for row, value in values.items() if row.endswith(measure)) for measure in ("precision", "recall")
-    }
-    return {**values, **{f"kit_least_{measure}": value for measure, value in least.items()}}
-
-
-def _score(stream: dict[str, Any], counts: Counter[tuple[str, str]]) -> None:
-    informed: dict[int, set[str]] = {}
-    dialogues = [(query["scope"], query["value"]) for query in stream["queries"] if query["value"] is not None]
-    for query in stream["queries"]:
-        for number in query["gold"] if query["value"] is not None else ():
-            informed.setdefault(number, set()).add(query["value"])
-    for number, message in enumerate(stream["messages"]):
-        said = "\n".join(block["text"] for block in message["content"] if "text" in block)
-        if message["role"] != "user" or not said:
-            continue
-        found = [entity for entity in SHOP.find(said) if entity.type in _KINDS]
-        for value in informed.get(number, ()):
-            for kind, pattern in _KINDS.items():
-                if pattern.search(value):
-                    counts[kind, "gold"] += 1
-                    counts[kind, "hit"] += any(
-                        entity.type == kind and _forms(kind, entity.text) & _forms(kind, value) for entity in found
-                    )
-        of_dialogue = [value for (first, last), value in dialogues if first <= number <= last]
-        for entity in found:
-            counts[entity.type, "found"] += 1
-            forms = _forms(entity.type, entity.text)
-            counts[entity.type, "right"] += any(forms & _forms(entity.type, value) for value in of_dialogue)
 
 
 # --- The prefix, and what is stored ---------------------------------------------------------------------------------------

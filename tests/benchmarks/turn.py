@@ -2,9 +2,9 @@
 
 Both agents take the same turns alternately in one process; the bare agent has the same texts in its history. Measured is the
 processor time of the whole process, including background flushes; the servers are separate processes. A ratio is the median
-of ten stretches of 16 turns, each two trims of the history long. Also measured are the bytes sent, the memory of a live agent,
-and the time of a recall question relative to its search. With ``--kit FOLDER``, recorded dialogues show the effect of trimming
-in steps on a prompt cache, and its cost; with ``--plot FILE`` also as a plot.
+of ten stretches of 16 turns, each two trims of the history long. Also measured are live turns with recall, the bytes sent,
+and the memory of a live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a prompt
+cache, and its cost; with ``--plot FILE`` also as a plot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strands.storage import LocalFileStorage
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
-from tests.benchmarks import Answers, footprint, prefixes, progress, recall, text
+from tests.benchmarks import Answers, footprint, prefixes, progress, text
 
 KIT: Path | None = None
 """Folder of the kit; set by the command line."""
@@ -43,7 +43,6 @@ BUDGETS = {
     "restored_over_bare_sqlite": "<= 5",
     "restored_over_bare_services": "<= 5",
     **footprint.BUDGETS,
-    **recall.BUDGETS,
 }
 
 _CHARACTERS = 200
@@ -52,6 +51,7 @@ _TEXTS = 74
 
 _WARM_UP, _STRETCHES, _STRETCH = 80, 10, 16
 _TURNS = _STRETCHES * _STRETCH
+_RECALLING = "live_with_recall"
 
 
 def bare_agent(**settings: Any) -> Agent:
@@ -98,7 +98,7 @@ def ours(memory: MangaMemory, session: str) -> Side:
     scope = ConversationScope("u", session)
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
-        lambda: bare_agent(**memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id)),
+        lambda: bare_agent(**memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)),
         lambda: memory.prefetch(scope),
         lambda: writer.drain(30.0),
     )
@@ -162,16 +162,16 @@ def run() -> dict[str, float]:
         BUDGETS.update(prefixes.BUDGETS)
         rows = prefixes.run(KIT / "data" / "dev", plot=PLOT)
 
-    def timed(name: str, side: Callable[[str], Side]) -> None:
-        for way in ("live", "restored"):
+    def timed(name: str, side: Callable[[str], Side], *more: str) -> None:
+        for way in ("live", "restored", *more):
             ratio, seconds = asyncio.run(paired(side(way), restored=way == "restored"))
             rows[f"{way}_over_bare_{name}"] = ratio
             rows[f"{way}_turns_a_second_and_core_{name}"] = 1 / seconds
 
     for name, stage in STAGES.items():
         with stage() as memory:
-            timed(name, partial(ours, memory))
+            timed(name, partial(ours, memory), _RECALLING)
     for kind in ("file", "snapshot"):
         with tempfile.TemporaryDirectory() as folder:
             timed(f"strands_{kind}", partial(strands_side, kind, folder))
-    return {**rows, **footprint.run(bare_agent), **recall.run()}
+    return {**rows, **footprint.run(bare_agent)}
