@@ -106,21 +106,3 @@ def test_a_process_that_is_held_up_takes_no_tier_for_dead(
     assert "not saved yet" not in caplog.text
     assert process.stats()["hot_failures"] == 0
     assert process.stats()["unsaved_messages"] == 0
-
-
-def test_the_durable_tier_throttles(new_process: NewProcess, far: Far, services: Stores) -> None:
-    """Every request is refused with the error that DynamoDB has for it, until none is."""
-    stores, _, durable = far
-    process = new_process(stores, flush_every=1)
-    process.agent("t0 tool")
-    process.settle()
-    durable.refuse("ThrottlingException")
-    for number in range(1, 4):
-        process.agent(f"t{number} tool")
-    servers.wait_until(lambda: durable.refused > 3, "the throttling")
-    durable.passing()
-    process.manager.flush()
-    cold = new_process(Stores(None, services.durable))
-    wanted = sorted(mark for number in range(4) for mark in talk.wanted_marks(f"t{number}", "tool"))
-    assert sorted(talk.marks(cold.log()).elements()) == wanted
-    assert talk.plain(cold.agent.messages) == talk.plain(process.agent.messages)

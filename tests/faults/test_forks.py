@@ -7,6 +7,8 @@ from tests.faults.conftest import NewProcess, Process
 from tests.faults.forks import Child, forked_child
 from tests.faults.kill import Stores
 
+TURNS = 10
+
 
 def check(process: Process, new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> None:
     process.manager.flush()
@@ -24,7 +26,7 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
     process.agent("t0 tool")
 
     def work(parent: Child) -> None:
-        for number in range(3):
+        for number in range(TURNS):
             process.agent(f"c{number} tool")
             parent.say(made=number)
             parent.hear("go")
@@ -32,15 +34,15 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
         parent.say(done=talk.problems(process.agent.messages))
 
     child = forked_child(work)
-    for number in range(3):
+    for number in range(TURNS):
         process.agent(f"p{number} parallel")
         child.hear("made")
         child.say(go=True)
     assert child.hear("done")["done"] == []
     assert child.end() == []
-    process.agent("p3 text")
-    turns = [("t0", "tool"), *((f"c{n}", "tool") for n in range(3)), *((f"p{n}", "parallel") for n in range(3)), ("p3", "text")]
-    check(process, new_process, stores, *turns)
+    process.agent("last text")
+    told = [(f"{who}{number}", kind) for who, kind in (("c", "tool"), ("p", "parallel")) for number in range(TURNS)]
+    check(process, new_process, stores, ("t0", "tool"), *told, ("last", "text"))
 
 
 def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process: NewProcess, stores: Stores) -> None:

@@ -45,7 +45,7 @@ def test_what_is_not_damaged_can_be_used(world: World) -> None:
     assert world.tried(may_be_new=False) == []
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_whatever_is_stored_is_read_or_refused(world: World, seed: int) -> None:
     rng = random.Random(seed)
     refused = 0

@@ -10,13 +10,10 @@ import random
 from typing import Any
 
 import pytest
-from strands import Agent
 from strands.agent.conversation_manager import (
-    NullConversationManager,
     SlidingWindowConversationManager,
     SummarizingConversationManager,
 )
-from strands.agent.conversation_manager.compression.pin_message import pin_message
 from strands.models import Model
 
 from strands_manga_memory import RedisHotStore, TieredSessionManager, TtlPolicy
@@ -167,35 +164,7 @@ def _head(stores: Stores) -> dict[str, Any]:
     return head
 
 
-@pytest.mark.parametrize(("kind", "size"), [("text", 900_000), ("image", 310_000)])
-def test_defect_d4_a_large_message_is_stored(aws: Stores, kind: str, size: int) -> None:
-    noise = random.Random(size).randbytes(size)
-    blocks: dict[str, Any] = {
-        "text": {"text": noise.hex()[:size]},
-        "image": {"image": {"format": "png", "source": {"bytes": noise}}},
-    }
-    live = aws.agent(flush_every=1)
-    live([blocks[kind], {"text": "what is this"}])
-    live._session_manager.flush()
-    for stores in (aws, aws.only_durable()):
-        assert same(stores.agent().messages, live.messages)
-        assert same(list(stores.manager().history()), live.messages)
-
-
 # Snapshot storages
-
-
-def test_defect_snapshot_a_conversation_never_becomes_unsaveable(aws: Stores) -> None:
-    """It does not end at 22 turns of 8 KB and 8 KB, as one blob of 400 KB does."""
-    noise = random.Random(1)
-    live = aws.agent(
-        ScriptedModel(lambda messages: noise.randbytes(4000).hex()), conversation_manager=NullConversationManager()
-    )
-    for _ in range(30):
-        live(noise.randbytes(4000).hex())
-    live._session_manager.flush()
-    assert len(live.messages) == 60
-    assert same(aws.only_durable().agent(conversation_manager=NullConversationManager()).messages, live.messages)
 
 
 def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
@@ -246,21 +215,6 @@ def test_defect_c1_a_failed_summary_loses_no_messages(aws: Stores, fail: bool) -
     live._session_manager.flush()
     assert same(aws.only_durable().agent(conversation_manager=manager()).messages, live.messages)
     assert len(list(aws.manager().history())) == 16
-
-
-def test_defect_4027_pins_survive_a_restore(aws: Stores) -> None:
-    def build() -> Agent:
-        return aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=4, pin_first=2))
-
-    live = build()
-    for number in range(6):
-        live(f"question {number}")
-        if number == 2:
-            pin_message(live.messages, 4)
-    live._session_manager.flush()
-    restored = build()
-    assert same(restored.messages, live.messages)
-    assert [bool((m.get("metadata") or {}).get("custom", {}).get("pinned")) for m in restored.messages[:3]] == [True] * 3
 
 
 def test_defect_window_of_zero_overwrites_nothing(aws: Stores) -> None:

@@ -5,18 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from mcp import StdioServerParameters, stdio_client
-from strands.tools.mcp import MCPClient
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
-SERVER = EXAMPLES / "mangaassist" / "catalogue_server.py"
 
 pytestmark = pytest.mark.xdist_group("quickstart")  # whole runs start many processes: one run at a time
 
@@ -48,23 +44,6 @@ def calls(*ids: str) -> dict[str, Any]:
 def results(*ids: str) -> dict[str, Any]:
     blocks = [{"toolResult": {"toolUseId": name, "status": "success", "content": [{"text": "{}"}]}} for name in ids]
     return {"role": "user", "content": blocks, "tracking_id": f"results-{ids}"}
-
-
-# --- the catalogue server, through a real MCP client -----------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MCPClient]:
-    parameters = StdioServerParameters(command=sys.executable, args=[str(SERVER)])
-    with MCPClient(lambda: stdio_client(parameters)) as client:
-        yield client
-
-
-def call(client: MCPClient, tool: str, **arguments: Any) -> Any:
-    result = client.call_tool_sync("id-1", tool, arguments)
-    assert result["status"] == "success", result
-    assert len(result["content"]) == 1  # no structured copy of the same text
-    return json.loads(result["content"][0]["text"])
 
 
 # --- the dialogue ----------------------------------------------------------------------------------------------------

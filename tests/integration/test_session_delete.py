@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from strands import tool
 from strands.agent.conversation_manager import SummarizingConversationManager
-from strands.hooks import AfterModelCallEvent
+from strands.hooks import BeforeModelCallEvent
 from strands.multiagent import GraphBuilder
 
 from strands_manga_memory import StoreUnavailableError
@@ -20,8 +21,11 @@ from tests.unit.session.support import (
     SurvivingHotStore,
     agent,
     everything_stored,
+    find,
+    quiet,
     same,
     texts,
+    tool_turns,
     tool_use,
     user,
 )
@@ -92,24 +96,32 @@ def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
     assert WORD.encode() not in everything_stored(stores)
 
 
-def test_deleted_in_the_middle_of_a_turn(stores: Stores) -> None:
-    manager = stores.manager()
-    live = agent(manager)
-    live(f"about {WORD}")
-    deleted: list[bool] = []
+@pytest.mark.parametrize("flush_every", [1, 5])
+def test_deleted_by_another_process_in_the_middle_of_a_turn(stores: Stores, flush_every: int) -> None:
+    manager = stores.manager(flush_every=flush_every)
+    live = agent(manager, tool_turns(), tools=[find])
+    live(f"about {WORD} 5")  # two tools at once
+    quiet(live)
+    calls: list[int] = []
 
-    def delete(event: AfterModelCallEvent) -> None:
-        if not deleted:
-            deleted.append(True)
-            stores.manager().delete_session()
+    async def delete(_: BeforeModelCallEvent) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            await asyncio.to_thread(stores.elsewhere().manager().delete_session)
 
-    live.hooks.add_callback(AfterModelCallEvent, delete)
-    live(f"more about {WORD}")
-    manager.flush()
+    live.hooks.add_callback(BeforeModelCallEvent, delete)
+    live(f"more about {WORD} 2")
+    quiet(live)
     check_gone(stores)
-    live("hello")
+    assert stores.agent().messages == []
+    assert manager.stats()["dropped_messages"] > 0
+    rows = stores.durable.query(stores.session) if stores.durable is not None else ()
+    assert [row["sk"] for row in rows if str(row["sk"]).startswith("A:")] == ["A:default#HEAD"] * (stores.durable is not None)
+    live("hello 8")
     manager.flush()
-    assert texts(stores.agent().messages) == ["hello", "ok"]
+    assert texts(live.messages) == ["hello 8", "toolUse", "toolResult", "found it"]
+    assert same(stores.agent().messages, live.messages)
+    assert same(list(stores.manager().history()), live.messages)
     assert WORD.encode() not in everything_stored(stores)
 
 

@@ -56,22 +56,6 @@ def timed() -> Timed:
 # The policy at work
 
 
-@pytest.mark.parametrize(
-    ("tier", "depth", "first", "deep"),
-    [("standard", 10, 1800, 2700), ("premium", 8, 2700, 3600), ("vip", 5, 3600, 7200), ("unknown", 10, 1800, 2700)],
-)
-def test_hybrid_by_tier_and_depth(tier: str, depth: int, first: float, deep: float) -> None:
-    stores = Timed.made(ttl=TtlPolicy(tier))
-    live = stores.agent()
-    for turn in range(1, depth + 2):
-        live(f"turn {turn}")
-        assert stores.record.ttl == (deep if turn >= depth else first)
-        stores.clock.advance(stores.record.ttl - 1)
-        assert stores.record.expires_in == 1
-    stores.clock.advance(1)
-    assert list(stores.hot.expired()) == ["s/A:default"]
-
-
 @pytest.mark.parametrize(("mode", "after_a_turn", "after_a_restore"), [("sliding", 100, 100), ("fixed", 40, 10)])
 def test_sliding_is_refreshed_by_reads_and_writes_and_fixed_by_neither(
     mode: Any, after_a_turn: float, after_a_restore: float

@@ -107,10 +107,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Probes by topic, in the order of the page."""
 
 FURTHER: dict[str, tuple[str, ...]] = {
-    "test_a_conversation_lives_by_its_policy": (
-        f"{_I}/test_session_ttl.py::test_hybrid_by_tier_and_depth",
-        f"{_I}/test_session_ttl.py::test_looking_refreshes_nothing",
-    ),
+    "test_a_conversation_lives_by_its_policy": (f"{_I}/test_session_ttl.py::test_looking_refreshes_nothing",),
     "test_a_cart_update_reaches_the_next_model_call": (
         f"{_I}/test_state.py::test_what_was_published_during_an_outage_is_learned_after_it",
         f"{_I}/test_state.py::test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean",
@@ -192,10 +189,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_U}/state/test_layers.py::test_a_circle_of_subtasks_is_refused_and_named",
     ),
     "test_settings_come_from_variables": (f"{_U}/test_settings.py::test_a_bad_value_names_its_variable_and_what_it_takes",),
-    "test_a_pin_survives_a_restore": (
-        f"{_I}/test_compaction.py::test_a_restart_restores_exactly",
-        f"{_I}/test_defects.py::test_defect_4027_pins_survive_a_restore",
-    ),
+    "test_a_pin_survives_a_restore": (f"{_I}/test_compaction.py::test_a_restart_restores_exactly",),
     "test_squad_keeps_users_apart": (f"{_I}/test_squad.py::test_users_and_agents_share_neither_messages_nor_state",),
     "test_memories_are_encrypted_and_tenants_apart": (
         f"{_I}/test_encryption.py::test_a_record_is_refused_in_any_place_but_its_own",

@@ -169,7 +169,10 @@ WINDOWS = [(8_000, 5_360), (32_000, 21_440), (128_000, 95_000), (200_000, 160_00
 @pytest.mark.parametrize(("window", "trigger"), WINDOWS)
 def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
     """Compaction begins at 80 % of the context window, or at the window less its reserves if that is smaller."""
-    assert thresholds(window).trigger == trigger
+    found = thresholds(window)
+    assert found.trigger == trigger
+    assert found.window == (window or 128_000)
+    assert 0 < found.target < found.trigger <= found.hard <= found.window
 
 
 def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:

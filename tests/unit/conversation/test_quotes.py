@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,20 +13,6 @@ from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.language.search import query_terms
 
 LONG = "The shelves were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
-
-
-class Recording:
-    """Counts, and remembers how often it was asked for a text."""
-
-    exact = True
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-
-    def count(self, message: Any) -> int:
-        text = message["content"][0]["text"]
-        self.asked[text] += 1
-        return default_counter().count(message)
 
 
 HITS = st.lists(
