@@ -652,19 +652,6 @@ def test_sqlite_reports_a_place_that_cannot_be_opened(tmp_path: Path) -> None:
             SQLiteTable(path).create_if_missing()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"path": ":memory:"}, "path must name a file, got ':memory:'"),
-        ({"path": ""}, "path must name a file, got ''"),
-        ({"path": "x", "deadline": 0}, "deadline must be a positive number of seconds, got 0"),
-    ],
-)
-def test_sqlite_refuses_bad_settings(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SQLiteTable(**arguments)
-
-
 # DynamoDB
 
 
@@ -1031,8 +1018,3 @@ def test_dynamodb_ttl_may_be_switched_on_by_somebody_else(stubbed: Stubbed, othe
     else:
         with pytest.raises(StoreError, match="its TTL cannot be enabled now"):
             table.create_if_missing()
-
-
-def test_dynamodb_refuses_bad_settings(dynamodb_client: Any) -> None:
-    with pytest.raises(ValueError, match="deadline must be 0 or more seconds, got -1"):
-        DynamoDBTable(dynamodb_client, deadline=-1)

@@ -13,7 +13,7 @@ from strands.agent.conversation_manager.compression.pin_message import pin_messa
 from strands.session import FileSessionManager
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory import ImportanceWeightedConversationManager, TieredCompactionConversationManager
+from strands_manga_memory import TieredCompactionConversationManager
 from strands_manga_memory.conversation import (
     MicroCompaction,
     Reactive,
@@ -273,25 +273,3 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
         live(f"question {number} " + "tell me " * 40)
     assert "They talked." in json.dumps(live.messages)
     assert plain(agent().messages) == plain(live.messages)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"stages": [3]}, r"stages\[0\] must be Stage, got 3"),
-        ({"stages": [VerifiedSummary(), VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
-        ({"trigger": 1.2}, "trigger must be over 0 and at most 1, got 1.2"),
-        ({"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
-        ({"window": 0}, "window must be positive, got 0"),
-        ({"trimmer": ImportanceWeightedConversationManager()}, "trimmer and a VerifiedSummary exclude each other"),
-    ],
-)
-def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        Manager(**settings)
-
-
-@pytest.mark.parametrize("stage", [ToolResultCap, MicroCompaction])
-def test_a_cap_that_leaves_nothing_is_refused(stage: Any) -> None:
-    with pytest.raises(ValueError, match="characters must be a whole number of 200 or more, got 10"):
-        stage(10)

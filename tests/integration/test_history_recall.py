@@ -467,19 +467,6 @@ def test_the_model_can_search_for_itself() -> None:
     assert "search_history" not in made(HistoryRecall(offer_tool=False)).tool_names
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"retriever": 3}, "retriever must be Retriever or None, got 3"),
-        ({"history": []}, r"history must be Source or None, got \[\]"),
-    ],
-)
-def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        HistoryRecall(**settings)
-
-
 # --- The facade ---------------------------------------------------------------------------------------------------------------
 
 

@@ -408,30 +408,6 @@ def test_bad_ids_fail_at_construction(both: Stores, session_id: Any) -> None:
         TieredSessionManager(session_id, hot=both.hot, durable=both.durable)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"refresh": "always"}, "refresh must be one of 'never', 'turn', got 'always'"),
-        ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
-        ({"flush_every": True}, "flush_every must be a whole number, got True"),
-        ({"flush_every": 1.5}, "flush_every must be a whole number, got 1.5"),
-        ({"max_unsaved": 0}, "max_unsaved must be"),
-        ({"hot_deadline": 0}, "hot_deadline must be a positive number of seconds, got 0"),
-        ({"durable_deadline": -1}, "durable_deadline must be"),
-        ({"durable_deadline": "2 s"}, "durable_deadline must be a number, got '2 s'"),
-        ({"ttl": 1_800}, "ttl must be TtlPolicy or None, got 1800"),
-        ({"codec": "zlib"}, "codec must be Codec or None, got 'zlib'"),
-        ({"clock": 5}, r"clock must be Callable\[\[\], float\], got 5"),
-        ({"hot": 5}, "hot must be HotStore or a text or None, got 5"),
-        ({"durable": 5}, "durable must be Table or a text or None, got 5"),
-        ({"hot": None, "durable": None}, "hot and durable are both None"),
-    ],
-)
-def test_bad_arguments_fail_at_construction(both: Stores, named: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        both.manager(**named)
-
-
 # Looking and waiting
 
 

@@ -1095,23 +1095,6 @@ def test_confidence_is_inferred_for_tools_and_confirmed_for_users() -> None:
     assert all(each.message for each in known.values())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"max_tokens": 0}, "max_tokens must be a positive whole number"),
-        ({"expires_after_turns": True}, "expires_after_turns must be"),
-        ({"time_budget_ms": -1}, "time_budget_ms must be above 0"),
-        ({"tool_timeout_ms": 0}, "tool_timeout_ms must be above 0"),
-        ({"deadline": 0}, "deadline must be above 0"),
-        ({"hot": InMemoryHotStore()}, "scope must be given"),
-        ({"intents": {"reorder": ["volume"]}}, r"intents\['reorder'\]\[0\] must be DialogueSlot, got 'volume'"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        StateCoordinator(**arguments)
-
-
 def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     """JSON from a model or a tool can hold one; it cannot be stored as UTF-8."""
 

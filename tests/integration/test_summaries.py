@@ -792,36 +792,6 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
 # --- Settings ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"trigger_tokens": 0}, "tokens must be a positive whole number, got 0"),
-        ({"trigger_turns": 1.5}, "turns must be a positive whole number, got 1.5"),
-        ({"keep_recent_turns": True}, "keep_recent_turns must be a positive whole number, got True"),
-        ({"summary_tokens": -1}, "summary_tokens must be a positive whole number, got -1"),
-        ({"facts_tokens": -1}, "facts_tokens must be a whole number of 0 or more, got -1"),
-        ({"hard_tokens": 10}, r"hard_tokens must be at least tokens \(8000\), got 10"),
-        ({"strategy": "later"}, "strategy must be one of 'background', 'async', 'inline', got 'later'"),
-        ({"model": "gpt"}, "model must be Model or Summarizer or None, got 'gpt'"),
-        ({"slots": 3}, "slots must be FactExtractor or None, got 3"),
-        ({"trimmer": "fifo"}, "trimmer must be ImportanceWeightedConversationManager or None, got 'fifo'"),
-        ({"log": []}, r"log must be Log or None, got \[\]"),
-        ({"on_warning": 1}, "on_warning must be a function, got 1"),
-        ({"rest_seconds": -1}, "rest_seconds must be 0 or more, got -1"),
-        ({"wait_seconds": float("nan")}, "wait_seconds must be 0 or more, got nan"),
-    ],
-)
-def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        Manager(**grouped(settings))
-
-
-@pytest.mark.parametrize("name", ["trigger", "sizes", "schedule"])
-def test_what_is_no_policy_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be Summary"):
-        Manager(**{name: {"tokens": 10}})
-
-
 # --- A conversation of random events ----------------------------------------------------------------------------------------
 
 

@@ -63,24 +63,6 @@ def chat(exchanges: int, size: int = 40) -> list[Any]:
 # --- Settings ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-        ({"max_tokens": 4_096.0}, "max_tokens must be a whole number or None, got 4096.0"),
-        ({"max_tokens": True}, "max_tokens must be a whole number or None, got True"),
-        ({"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
-        ({"scorer": len}, "scorer must be ImportanceScorer or None, got <built-in function len>"),
-        ({"counter": 3}, "counter must be TokenCounter or None, got 3"),
-        ({"on_evict": "log"}, r"on_evict must be Callable\[\[list\[Message\]\], None\] or None, got 'log'"),
-        ({"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
-    ],
-)
-def test_a_bad_setting_fails_at_construction(settings: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        ImportanceWeightedConversationManager(**settings)
-
-
 def test_one_manager_serves_one_agent() -> None:
     agent = made()
     with pytest.raises(ValueError, match="already serves an agent; give each its own"):

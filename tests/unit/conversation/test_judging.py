@@ -177,18 +177,3 @@ def test_embeddings_score_as_the_example_that_is_most_alike() -> None:
         scorer.score(said(str(number), text))
     assert scorer.wait()
     assert [scorer.score(said(str(number), text)) for number, text in enumerate(lines)] == list(lines.values())
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: BackgroundScorer(3), "judge must be a function of lines, got 3"),  # type: ignore[arg-type]
-        (lambda: ModelScorer("gpt"), "model must be a strands Model, got 'gpt'"),  # type: ignore[arg-type]
-        (lambda: EmbeddingScorer(3), "embed must be a function from texts to vectors, got 3"),  # type: ignore[arg-type]
-        (lambda: EmbeddingScorer(embed, examples={}), r"examples must be sentences by dialogue act, got the acts \[\]"),
-        (lambda: EmbeddingScorer(embed, examples={"shout": ["Hey!"]}), r"got the acts \['shout'\]"),
-    ],
-)
-def test_a_bad_setting_fails_at_construction(make: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        make()

@@ -47,8 +47,3 @@ def test_a_user_is_the_same_in_all_his_sessions(state: dict[str, Any], user: Any
     from strands_manga_memory.mcp.call import known_user
 
     assert known_user(user_of_call(state)) == user
-
-
-def test_how_many_users_is_checked() -> None:
-    with pytest.raises(ValueError, match="users must be a positive whole number"):
-        BreakerPolicy(users=0)

@@ -134,14 +134,3 @@ def test_a_table_may_hold_fields_of_other_types(tmp_path: Path) -> None:
         }
     )
     assert TableProfileSource(table).read("u1") == Profile(favorite_genres=("noir",))
-
-
-@pytest.mark.parametrize("deadline", [0, -1, True, "1", float("nan")])
-def test_a_deadline_is_a_positive_number_of_seconds(deadline: Any) -> None:
-    with pytest.raises(ValueError, match="deadline must be a positive number of seconds"):
-        ProfileReader(Source(None), deadline=deadline)
-
-
-def test_a_source_has_a_method_read() -> None:
-    with pytest.raises(ValueError, match="profile must have a method read"):
-        ProfileReader({"language": "ja"})  # type: ignore[arg-type]

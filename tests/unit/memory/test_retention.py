@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, Retention
+from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType
 from strands_manga_memory.memory.memory_search import score
 from tests.support import DAY
 
@@ -70,9 +70,3 @@ def test_more_of_anything_is_never_worth_less(
     assert worth(record(importance=low, access_count=uses), age / 2, similarity=similarity) >= base
     assert worth(record(importance=low, access_count=uses + 1), age, similarity=similarity) >= base
     assert worth(record(importance=low, access_count=uses), age, similarity=1.0) >= base
-
-
-@pytest.mark.parametrize("bad", [{"seconds": 0}, {"seconds": 1, "half_life": -1}, {"seconds": 1, "importance": 1.1}])
-def test_bad_retentions_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        Retention(**{"importance": 0.5, **bad})

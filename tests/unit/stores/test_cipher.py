@@ -32,16 +32,3 @@ def test_a_value_moved_to_another_place_or_read_with_another_key_is_refused() ->
     for other, place in ((cipher, "b"), (AesGcmCipher({"k": b"p" * 32}, current="k"), "a")):
         with pytest.raises(ValueError, match="another key or for another place"):
             other.decrypt(sealed, place)
-
-
-@pytest.mark.parametrize(
-    ("keys", "current", "says"),
-    [
-        ({"k": b"short"}, "k", "16 or 24 or 32 bytes, got 5"),
-        ({"k": OLD}, "other", "one of the keys"),
-        ({"": OLD}, "", "1 to 255 bytes"),
-    ],
-)
-def test_bad_keys_are_refused_at_construction(keys: dict[str, bytes], current: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        AesGcmCipher(keys, current=current)

@@ -178,11 +178,6 @@ def test_a_pair_of_stores_has_one_writer() -> None:
     assert isinstance(shared_writer(hot, durable), Writer)
 
 
-def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="threads must be a positive whole number, got 0"):
-        Writer(threads=0)
-
-
 # Health
 
 

@@ -1,0 +1,167 @@
+"""Settings with values that are out of range, or that exclude one another, are refused by name when a part is made.
+
+``test_arguments.py`` has values of wrong types.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import boto3
+import pytest
+import redis
+from agent_squad.agents import AgentOptions
+
+from strands_manga_memory import (
+    AesGcmCipher,
+    BreakerPolicy,
+    DynamoDBTable,
+    InMemoryHotStore,
+    PiiPolicy,
+    RedisHotStore,
+    SQLiteTable,
+    StateCoordinator,
+    TieredSessionManager,
+    TtlPolicy,
+)
+from strands_manga_memory import PromptCacheMonitor as CacheMonitor
+from strands_manga_memory import conversation as c
+from strands_manga_memory.language.pii import DEFAULT_RULES
+from strands_manga_memory.memory import PiiRule, ProfileReader, Retention, TableProfileSource
+from strands_manga_memory.ops import Workload
+from strands_manga_memory.squad import ConversationTurns, SessionStrandsAgent
+from strands_manga_memory.state import StateLimits
+from strands_manga_memory.stores.writer import Writer
+
+Importance, Compaction = c.ImportanceWeightedConversationManager, c.TieredCompactionConversationManager
+Verified = c.VerifiedSummarizingConversationManager
+
+
+def sessions(**settings: Any) -> object:
+    return TieredSessionManager("s", **{"hot": InMemoryHotStore(), **settings})
+
+
+def dynamodb(**settings: Any) -> object:
+    return DynamoDBTable(boto3.Session("a", "b").client("dynamodb", region_name="us-east-1"), **settings)
+
+
+def redis_store(**settings: Any) -> object:
+    return RedisHotStore(redis.Redis(port=1), **settings)
+
+
+def profiles(**settings: Any) -> object:
+    return ProfileReader(TableProfileSource(SQLiteTable("x")), **settings)
+
+
+def cipher(**keys: bytes) -> object:
+    return AesGcmCipher(keys, current="k")
+
+
+def squad_agent(**settings: Any) -> object:
+    return SessionStrandsAgent(AgentOptions(name="A", description=""), lambda scope: None, **settings)  # type: ignore[arg-type, return-value]
+
+
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (Importance, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
+    (Importance, {"max_tokens": 4_096.0}, "max_tokens must be a whole number or None, got 4096.0"),
+    (Importance, {"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
+    (Importance, {"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
+    (Importance, {"trim_every": 0}, "trim_every must be"),
+    *((Importance, {"max_tokens": 4_096, "trim_to": value}, "trim_to must be") for value in (0, -1, 1.5, 4_097, True)),
+    (Compaction, {"stages": [3]}, "stages[0] must be Stage, got 3"),
+    (Compaction, {"stages": [c.VerifiedSummary(), c.VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
+    (Compaction, {"trigger": 0}, "trigger must be over 0 and at most 1, got 0"),
+    (Compaction, {"trigger": 1.2}, "trigger must be over 0 and at most 1, got 1.2"),
+    (Compaction, {"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
+    (Compaction, {"window": 0}, "window must be positive, got 0"),
+    (Compaction, {"trimmer": Importance()}, "trimmer and a VerifiedSummary exclude each other"),
+    (c.ToolResultCap, {"characters": 10}, "characters must be a whole number of 200 or more, got 10"),
+    (c.MicroCompaction, {"characters": 10}, "characters must be a whole number of 200 or more, got 10"),
+    (c.SummaryTrigger, {"tokens": 0}, "tokens must be a positive whole number, got 0"),
+    (c.SummaryTrigger, {"turns": 1.5}, "turns must be a positive whole number, got 1.5"),
+    (c.SummaryTrigger, {"hard_tokens": 10}, "hard_tokens must be at least tokens (8000), got 10"),
+    (c.SummaryTrigger, {"keep_recent_turns": True}, "keep_recent_turns must be a positive whole number, got True"),
+    (c.SummarySizes, {"summary_tokens": -1}, "summary_tokens must be a positive whole number, got -1"),
+    (c.SummarySizes, {"facts_tokens": -1}, "facts_tokens must be a whole number of 0 or more, got -1"),
+    (c.SummarySchedule, {"strategy": "later"}, "strategy must be one of 'background', 'async', 'inline', got 'later'"),
+    (c.SummarySchedule, {"rest_seconds": -1}, "rest_seconds must be 0 or more, got -1"),
+    (c.SummarySchedule, {"wait_seconds": math.nan}, "wait_seconds must be 0 or more, got nan"),
+    *((Verified, {name: {"tokens": 10}}, f"{name} must be Summary") for name in ("trigger", "sizes", "schedule")),
+    (c.HistoryRecall, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
+    *((c.MessageArchive, {"most": value}, f"most must be a positive whole number, got {value}") for value in (0, True, 1.5)),
+    (c.DenseRetriever, {"embed": len, "most": -1}, "most must be a positive whole number, got -1"),
+    (c.DenseRetriever, {"embed": 3}, "embed must be a function from texts to vectors, got 3"),
+    (c.ImportanceWeights, {"greeting": 2}, "greeting must be between 0 and 1, got 2"),
+    (c.BackgroundScorer, {"judge": 3}, "judge must be a function of lines, got 3"),
+    (c.ModelScorer, {"model": "gpt"}, "model must be a strands Model, got 'gpt'"),
+    (c.EmbeddingScorer, {"embed": 3}, "embed must be a function from texts to vectors, got 3"),
+    (c.EmbeddingScorer, {"embed": len, "examples": {}}, "examples must be sentences by dialogue act, got the acts []"),
+    (c.EmbeddingScorer, {"embed": len, "examples": {"shout": ["Hey!"]}}, "got the acts ['shout']"),
+    (sessions, {"refresh": "always"}, "refresh must be one of 'never', 'turn', got 'always'"),
+    (sessions, {"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
+    (sessions, {"flush_every": 1.5}, "flush_every must be a whole number, got 1.5"),
+    (sessions, {"max_unsaved": 0}, "max_unsaved must be"),
+    (sessions, {"hot_deadline": 0}, "hot_deadline must be a positive number of seconds, got 0"),
+    (sessions, {"durable_deadline": -1}, "durable_deadline must be"),
+    (sessions, {"hot": None, "durable": None}, "hot and durable are both None"),
+    (TtlPolicy, {"mode": "rolling"}, "mode must be one of fixed, sliding, activity, hybrid, got 'rolling'"),
+    (TtlPolicy, {"seconds": 0}, "seconds must be a positive number of seconds, got 0"),
+    (TtlPolicy, {"session": 0}, "session must be a positive number of seconds, got 0"),
+    (TtlPolicy, {"session": math.nan}, "session must be"),
+    (TtlPolicy, {"grace": 3599}, "grace must be at least 3600 seconds, got 3599"),
+    (BreakerPolicy, {"failures": 0}, "failures must be a positive whole number, got 0"),
+    (BreakerPolicy, {"failures": 2.5}, "failures must be"),
+    (BreakerPolicy, {"users": 0}, "users must be a positive whole number"),
+    (BreakerPolicy, {"reset_after": 0}, "reset_after must be a number of seconds over 0"),
+    *((BreakerPolicy, {"timeout": value}, "timeout must be") for value in (-1, None, math.nan, math.inf)),
+    (BreakerPolicy, {"grace": -0.1}, "grace must be"),
+    (BreakerPolicy, {"tool_errors": "maybe"}, "tool_errors must be 'failure' or 'ignore'"),
+    (StateCoordinator, {"max_tokens": 0}, "max_tokens must be a positive whole number"),
+    (StateCoordinator, {"time_budget_ms": -1}, "time_budget_ms must be above 0"),
+    (StateCoordinator, {"tool_timeout_ms": 0}, "tool_timeout_ms must be above 0"),
+    (StateCoordinator, {"deadline": 0}, "deadline must be above 0"),
+    (StateCoordinator, {"hot": InMemoryHotStore()}, "scope must be given"),
+    (StateLimits, {"executions_kept": 0}, "executions_kept must be a positive whole number, got 0"),
+    (CacheMonitor, {"lifetime": 0}, "lifetime must be a positive number"),
+    *((profiles, {"deadline": value}, "deadline must be a positive number of seconds") for value in (0, -1, True, math.nan)),
+    (ProfileReader, {"source": {"language": "ja"}}, "profile must have a method read"),
+    (PiiPolicy, {"actions": {"nothing": "redact"}}, "must name rules"),
+    (PiiPolicy, {"actions": {"card": "encrypt"}}, "cipher must be given"),
+    (PiiPolicy, {"actions": {"card": "drop"}}, "action must be one of"),
+    (PiiRule, {"name": "My Rule", "pattern": DEFAULT_RULES[0].pattern}, "name must be"),
+    (Retention, {"importance": 0.5, "seconds": 0}, "must be"),
+    (Retention, {"importance": 0.5, "seconds": 1, "half_life": -1}, "must be"),
+    (Retention, {"importance": 1.1, "seconds": 1}, "must be"),
+    (cipher, {"k": b"short"}, "16 or 24 or 32 bytes, got 5"),
+    (cipher, {"other": b"o" * 32}, "one of the keys"),
+    (cipher, {"": b"o" * 32}, "1 to 255 bytes"),
+    (Writer, {"threads": 0}, "threads must be a positive whole number, got 0"),
+    (InMemoryHotStore, {"grace": -1}, "grace must be 0 or more seconds, got -1"),
+    (redis_store, {"prefix": ""}, "prefix must be a non-empty string"),
+    (redis_store, {"prefix": "a{b}"}, "without braces, got 'a{b}'"),
+    (redis_store, {"deadline": -1}, "deadline must be 0 or more seconds, got -1"),
+    (redis_store, {"grace": -1}, "grace must be 0 or more seconds, got -1"),
+    (SQLiteTable, {"path": ":memory:"}, "path must name a file, got ':memory:'"),
+    (SQLiteTable, {"path": ""}, "path must name a file, got ''"),
+    (SQLiteTable, {"path": "x", "deadline": 0}, "deadline must be a positive number of seconds, got 0"),
+    (dynamodb, {"deadline": -1}, "deadline must be 0 or more seconds, got -1"),
+    (squad_agent, {"wait": -1.0}, "wait must be"),
+    (squad_agent, {"grace": -0.1}, "grace must be"),
+    (squad_agent, {"tenant": ""}, "tenant must"),
+    *((ConversationTurns, {"lease": value}, "lease must be") for value in (0, -1.0, math.nan)),
+    (Workload, {"users": -1}, "users must be"),
+    (Workload, {"users": True}, "users must be"),
+    (Workload, {"cache_hit_rate": 1.1}, "cache_hit_rate must be"),
+    (Workload, {"peak": 0.5}, "peak must be"),
+    (Workload, {"turns_per_session": 0}, "turns_per_session must be"),
+    (Workload, {"models": {"haiku": 0.5}}, "models"),
+    (Workload, {"keeps_agents": "no"}, "keeps_agents must be"),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "message"), REFUSED)
+def test_wrong_value_is_refused(make: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        make(**settings)
+    assert message in str(refused.value)
