@@ -35,8 +35,11 @@ def running() -> Iterator[Servers]:
 @pytest.mark.parametrize(
     ("hot", "durable"),
     [
-        *(("single", "dynamodb"), ("replicated", "sqlite"), ("cluster", "dynamodb")),
-        *(("single", "postgres"), ("none", "sqlite"), ("none", "postgres")),
+        *(("single", "dynamodb"), ("replicated", "sqlite"), ("none", "postgres")),
+        *(
+            pytest.param(*kind, marks=pytest.mark.long)
+            for kind in (("cluster", "dynamodb"), ("single", "postgres"), ("none", "sqlite"))
+        ),
     ],
 )
 def test_a_seed_of_each_kind(running: Servers, hot: Hot, durable: Durable) -> None:
@@ -146,9 +149,9 @@ def test_the_same_seed_draws_the_same_scenario() -> None:
     }
 
 
+@pytest.mark.long
 def test_the_command_line_resumes(tmp_path: Path) -> None:
     journal = tmp_path / "seeds.jsonl"
-    journal.write_text('{"seed": 1, "passed": true}\n{"seed": 2, "passed": tr')
     options = ["--seeds", "2", "--start", str(LONE), "--hot", "none", "--durable", "sqlite", "--resume", str(journal)]
     journal.write_text(json.dumps({"seed": LONE + 1, "passed": True}) + '\n{"seed": 2, "pa')
     for lines in (2, 1):

@@ -45,15 +45,15 @@ def test_what_is_not_damaged_can_be_used(world: World) -> None:
     assert world.tried(may_be_new=False) == []
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-def test_whatever_is_stored_is_read_or_refused(world: World, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "records"), [(0, 15), pytest.param(1, 100, marks=pytest.mark.long)])
+def test_whatever_is_stored_is_read_or_refused(world: World, seed: int, records: int) -> None:
     rng = random.Random(seed)
     refused = 0
-    for _ in range(40):
+    for _ in range(records):
         if world.plant(rng):
             refused += bool(world.tried())
         world.mend()
-    assert refused > 5  # what one tier has damaged the other one may have whole
+    assert refused > records / 8  # what one tier has damaged the other one may have whole
     assert world.tried(may_be_new=False) == []
 
 

@@ -219,12 +219,12 @@ def test_a_restore_that_cannot_read_raises_and_is_never_empty(tiers: FaultyTiers
         talk.new_agent(alone)
 
 
-def test_sixty_managers_share_threads_and_connections(tiers: FaultyTiers) -> None:
+def test_twenty_managers_share_threads_and_connections(tiers: FaultyTiers) -> None:
     hot, durable = open_hot_store(tiers.hot_url), tiers.durable()
     assert isinstance(hot, RedisHotStore)
     before = talk.writer_threads()
     agents = []
-    for number in range(60):
+    for number in range(20):
         manager = TieredSessionManager(f"many{number}", hot=hot, durable=durable)
         agents.append(talk.new_agent(manager))
         agents[-1]("t0 text")

@@ -225,7 +225,8 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["embedded", pytest.param("services", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["embedded", "services"])
 def test_quickstart(backend: str, tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", backend, "--turns", "12", "--json")
     out, err = script.communicate(timeout=115)
@@ -264,6 +265,7 @@ def test_quickstart(backend: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("mangaassist-*")) == []
 
 
+@pytest.mark.long
 def test_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     script = start(tmp_path, "--durable", "mysql://host/db", "--json")
     out, err = script.communicate(timeout=60)
@@ -283,6 +285,7 @@ def test_interactive_conversation_survives_a_kill(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
+@pytest.mark.long
 def test_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
     script = start(tmp_path, "--backend", "services", "--json", start_new_session=True)
     assert script.stderr is not None
