@@ -22,7 +22,8 @@ from tests.servers import wait_until
 pytestmark = pytest.mark.xdist_group("mcp scenarios")  # its servers and processes are started once
 
 IS_CLIENT_1 = version("mcp").startswith("1.")
-KINDS = [pytest.param(kind, id="-".join(kind)) for kind in mcp_servers.KINDS]
+LONG = ("sdk", "stdio"), ("legacy", "http")  # the others have both kinds of servers and both transports
+KINDS = [pytest.param(kind, id="-".join(kind), marks=pytest.mark.long if kind in LONG else ()) for kind in mcp_servers.KINDS]
 QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}
 
 
