@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
 
 from strands_manga_memory import USER_MEMORY, ConversationScope, MangaMemory, SQLiteTable
 from strands_manga_memory.testing import ScriptedModel
@@ -81,7 +80,7 @@ def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none
 def test_an_agent_is_not_built_with_what_is_no_message(wrong: Any, tmp_path: Path) -> None:
     memory = embedded(tmp_path / "m.sqlite3")()
     with pytest.raises(ValueError, match=r"^messages must have a role and a list of content blocks: .*; got \{'role'"):
-        Agent(model=ScriptedModel(), messages=[wrong], **memory.agent_kwargs(user_id="u", session_id="s"))
+        memory.agent(ScriptedModel(), user_id="u", session_id="s", messages=[wrong])
     memory.close()
 
 
@@ -102,11 +101,7 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(dama
     memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.sqlite3"), memories=table)
 
     def talks(session: str, *said: str) -> None:
-        agent = Agent(
-            model=ScriptedModel(lambda _: "ok"),
-            callback_handler=None,
-            **memory.agent_kwargs(user_id="u", session_id=session),
-        )
+        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id=session, callback_handler=None)
         for text in said:
             agent(text)
         agent._session_manager.close()  # type: ignore[union-attr]

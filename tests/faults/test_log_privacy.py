@@ -48,10 +48,8 @@ def open_memory(valkey: servers.Valkey, tmp_path: Path) -> MangaMemory:
 
 
 def new_agent(memory: MangaMemory) -> Agent:
-    return Agent(
-        model=ScriptedModel(),
-        callback_handler=None,
-        **memory.agent_kwargs(user_id=USER, session_id=SESSION, tenant=TENANT, task_state=True),
+    return memory.agent(
+        ScriptedModel(), user_id=USER, session_id=SESSION, tenant=TENANT, task_state=True, callback_handler=None
     )
 
 

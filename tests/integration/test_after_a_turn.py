@@ -62,7 +62,7 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(tmp_path: Path, c
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down())
     memory.user("u1").prefer("genre", "horror")
     model = ScriptedModel(lambda _: "ok")
-    Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))("hello")
+    memory.agent(model, user_id="u1", session_id="s", callback_handler=None)("hello")
     assert "genre: horror" in str(model.requests[0].system_prompt_content)
     assert "failed to read the profile" in caplog.text
     memory.close()

@@ -49,10 +49,11 @@ def url(tmp_path: Path) -> str:
 def held(url: str, user: str = "u1", session: str = "s1", turns: int = 3, **settings: Any) -> None:
     """Hold a conversation with tools and a title in it."""
     memory = MangaMemory.open(durable=url, memories=True, **settings)
-    agent = Agent(
-        model=ScriptedModel(lambda messages: f"ご注文 ORD-48502 は明日届きます。{len(messages)}"),
+    agent = memory.agent(
+        ScriptedModel(lambda messages: f"ご注文 ORD-48502 は明日届きます。{len(messages)}"),
+        user_id=user,
+        session_id=session,
         callback_handler=None,
-        **memory.agent_kwargs(user_id=user, session_id=session),
     )
     for number in range(turns):
         agent(f"My favourite genre is horror, and where is my order ORD-48502? {number}")
@@ -150,7 +151,7 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
 
     assert log(other) == log(url)
     memory = MangaMemory.open(durable=other, memories=True)
-    agent = Agent(model=ScriptedModel(["ok"]), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s1"))
+    agent = memory.agent(ScriptedModel(["ok"]), user_id="u1", session_id="s1", callback_handler=None)
     agent("again")
     assert len(agent.messages) == 8
     assert any("hardcover" in record.content for record in memory.user("u1").recall())

@@ -41,7 +41,7 @@ class World:
 
     def agent(self, session: str = "s1", model: ScriptedModel | None = None) -> Agent:
         model = model or ScriptedModel(lambda _: "ok")
-        return Agent(model=model, callback_handler=None, **self.memory.agent_kwargs(user_id="u1", session_id=session))
+        return self.memory.agent(model, user_id="u1", session_id=session, callback_handler=None)
 
     def settle(self) -> None:
         finish_writes(self.memory.hot, None)
@@ -107,9 +107,7 @@ def test_it_is_taken_out_of_the_table_and_the_next_session_too(world: World) -> 
 def test_what_a_turn_with_an_edit_states_while_the_table_is_down_is_stored_later(world: World) -> None:
     table = FaultyTable(world.table)
     memory = MangaMemory(hot=world.memory.hot, durable=world.memory.durable, memories=table)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s")
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s", callback_handler=None)
     agent(SAID)
     finish_writes(memory.hot, None)
     finish_writes(None, table)
@@ -204,9 +202,7 @@ def test_a_flood_costs_one_batch_and_a_user_has_a_hundred_at_most(tmp_path: Path
     table = FaultyTable(world.table)
     hot = FaultyHotStore(world.memory.hot)
     memory = MangaMemory(hot=hot, durable=world.memory.durable, memories=table)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s")
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s", callback_handler=None)
     agent("hi")
     finish_writes(hot, None)
     hot.calls.clear()

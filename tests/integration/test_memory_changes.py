@@ -347,7 +347,7 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
     memory = MangaMemory(hot=hot, durable=plain.durable, memories=table)
     model = ScriptedModel(lambda _: "ok")
-    agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id=USER, session_id="monday"))
+    agent = memory.agent(model, user_id=USER, session_id="monday", callback_handler=None)
     agent("My favorite genre is horror.")
     for pair in ((hot, None), (None, memory._stores["memories"])):
         finish_writes(*pair)
@@ -537,7 +537,7 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     page = MangaMemory.open(hot, path, memories=True)
     page.user(USER).remember("The parcel is at the locker GX1.")
     model = ScriptedModel(lambda _: "ok")
-    agent = Agent(model=model, callback_handler=None, **app.agent_kwargs(user_id=USER, session_id="monday"))
+    agent = app.agent(model, user_id=USER, session_id="monday", callback_handler=None)
     held.closed.set()
     agent("Where is the parcel? My favorite genre is horror.")
     assert held.waits.wait(20)

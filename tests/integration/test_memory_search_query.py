@@ -116,7 +116,7 @@ def test_small_talk_starts_no_search(tmp_path: Path, queries: list[str], text: s
         remember_earlier_sessions(memory)
         queries.clear()
         model = ScriptedModel(["Yes?", "Gladly."])
-        agent = Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="today"))
+        agent = memory.agent(model, user_id="u1", session_id="today", callback_handler=None)
         agent(text)
         assert queries == []
         agent(f"{text} {QUESTION}.")

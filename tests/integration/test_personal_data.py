@@ -150,11 +150,7 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
 
 def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path) -> None:
     with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True) as memory:
-        agent = Agent(
-            model=ScriptedModel(),
-            callback_handler=None,
-            **memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True),
-        )
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None)
         agent("My card is 4539 1488 0343 6467. I prefer horror.")
         memory.user("u1").remember("pays with 4539148803436467")
         exported = memory.export_user("u1")

@@ -323,8 +323,7 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
         user.partition.table.put({"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7})
         model = ScriptedModel(lambda messages: "ok")
         first, second = (
-            Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id=name, session=False))
-            for name in ("s1", "s2")
+            memory.agent(model, user_id="u1", session_id=name, session=False, callback_handler=None) for name in ("s1", "s2")
         )
         second("Hello!")
         first("I only read paperbacks.")
@@ -626,9 +625,7 @@ def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path,
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
     monkeypatch.setattr(table, "close", lambda: None)
     table.down = True
-    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
-        "My favorite genre is horror."
-    )
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)("My favorite genre is horror.")
     with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
         memory.close()
 
@@ -662,9 +659,7 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
     sink = CallablePreferenceSink(send)
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink)
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.2)
-    Agent(model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))(
-        "My favorite genre is horror."
-    )
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)("My favorite genre is horror.")
     assert is_sending.wait(20)
     memory.close()
     may_end.set()

@@ -131,7 +131,7 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
         memory.close()
         bad = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m", memories=True, hot_deadline=10.0)
         with pytest.raises(MangaMemoryError):
-            Agent(model=ScriptedModel(), **bad.agent_kwargs(user_id=USER, session_id="s", tenant="acme"))
+            bad.agent(ScriptedModel(), user_id=USER, session_id="s", tenant="acme")
         assert memory.forget_user(USER, tenant="acme").complete
         for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None), (bad.hot, bad.durable)):
             finish_writes(*pair)

@@ -773,9 +773,7 @@ async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) 
 )
 async def test_a_session_is_shown_whatever_its_messages_hold(memory: MangaMemory, content: Any) -> None:
     seeds: Any = [{"role": "user", "content": content}, {"role": "assistant", "content": [{"text": "hello"}]}]
-    agent = Agent(
-        model=ScriptedModel(), messages=seeds, callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
-    )
+    agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", messages=seeds, callback_handler=None)
     agent("and now")
     storage = SessionChatStorage(memory)
     said = "hi" if len(content) > 1 else ""

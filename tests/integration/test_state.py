@@ -1065,9 +1065,7 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
 
 def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
     memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
-    agent = Agent(
-        model=ScriptedModel(), callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True)
-    )
+    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None)
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish(cart=["canary"])
     report = memory.forget_user("u1")

@@ -340,7 +340,7 @@ def test_squad_keeps_users_apart(deployment: Deployment) -> None:
 
     def build(scope: ConversationScope) -> Agent:
         models.append(ScriptedModel(lambda _: "ok"))
-        return Agent(model=models[-1], callback_handler=None, **memory.agent_kwargs(**vars(scope)))
+        return memory.agent(models[-1], callback_handler=None, **vars(scope))
 
     squad = SessionStrandsAgent(AgentOptions(name="shop", description="sells"), build)
 

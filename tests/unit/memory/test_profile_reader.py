@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
 
 from strands_manga_memory import MangaMemory, MangaMemorySettings
 from strands_manga_memory.memory import Owner, Profile, ProfileReader, TableProfileSource
@@ -44,7 +43,7 @@ def told(tmp_path: Path, source: Any, **settings: Any) -> str:
     )
     memory.user("u1").prefer("genre", "horror")
     model = ScriptedModel(lambda _: "ok")
-    Agent(model=model, callback_handler=None, **memory.agent_kwargs(user_id="u1", session_id="s"))("hello")
+    memory.agent(model, user_id="u1", session_id="s", callback_handler=None)("hello")
     memory.close()
     return str(model.requests[0].system_prompt_content)
 

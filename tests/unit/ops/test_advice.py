@@ -72,7 +72,6 @@ def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> No
 
 
 def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) -> None:
-    from strands import Agent
 
     from strands_manga_memory import MangaMemory
     from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -81,18 +80,14 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no table yet, and no gaps
     capsys.readouterr()
     memory = MangaMemory.open(durable=url, clock=clock)
-    agent = Agent(
-        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None)
     for away in (0.0, 30.0, 30.0, 600.0):
         clock.advance(away)
         agent("hello")
     memory.close()
     memory = MangaMemory.open(durable=url, clock=clock)
     clock.advance(3_000.0)  # another process, after the conversation had cooled down
-    agent = Agent(
-        model=ScriptedModel(lambda _: "ok"), callback_handler=None, **memory.agent_kwargs(user_id="u", session_id="s")
-    )
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None)
     agent("hello again")
     memory.close()
     found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))
