@@ -47,12 +47,8 @@ del agent, sessions
 
 @pytest.mark.parametrize(
     ("end", "code", "pending"),
-    [
-        (NORMAL, 0, "direct"),
-        (IN_A_TURN, 3, "t1 text"),
-        (FORGOTTEN, 0, "direct"),
-    ],
-    ids=["normal", "sys_exit in a turn", "forgotten"],
+    [(IN_A_TURN, 3, "t1 text"), (FORGOTTEN, 0, "direct"), pytest.param(NORMAL, 0, "direct", marks=pytest.mark.long)],
+    ids=["sys_exit in a turn", "forgotten", "normal"],
 )
 def test_what_is_pending_is_saved_at_exit(
     new_process: NewProcess, sqlite: Stores, unique: str, end: str, code: int, pending: str

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.faults.kill import Backend, Stores, campaign
 
 
@@ -18,6 +20,7 @@ def test_kill_9_loses_nothing_and_doubles_nothing(stores: Stores, unique: str) -
     assert report.restores >= 4
 
 
+@pytest.mark.long
 def test_the_campaign_runs_from_the_command_line() -> None:
     command = [sys.executable, "-m", "tests.faults.kill", "--rounds", "1", "--backend", "sqlite", "--seed", "7", "--json"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -46,7 +46,7 @@ def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool
     assert all(window == windows[0] for window in windows)
 
 
-@pytest.fixture(params=["valkey+dynamodb", "valkey+sqlite", "valkey"])
+@pytest.fixture(params=["valkey+dynamodb", "valkey", pytest.param("valkey+sqlite", marks=pytest.mark.long)])
 def urls(request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """URLs of the stores."""
     hot = request.getfixturevalue("valkey_server").url
@@ -91,11 +91,11 @@ def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
         urls = valkey.url, dynamodb_server.table_url(f"protocol_{unique}")
         opener = Opener(*urls, f"s-{unique}")
         opener.load()
-        running = [start(urls, f"s-{unique}", f"w{at}", tmp_path / f"w{at}", seconds=10) for at in range(2)]
+        running = [start(urls, f"s-{unique}", f"w{at}", tmp_path / f"w{at}", seconds=5) for at in range(2)]
         client = valkey.client()
-        for _ in range(4):
+        for _ in range(3):
             servers.wait_until(lambda: any(acknowledged_in(path) for path in tmp_path.glob("w*")), "an acknowledged turn")
-            time.sleep(1.5)
+            time.sleep(1.0)
             client.flushall()
         assert [process.wait(60) for process in running] == [0, 0]
         client.close()
@@ -105,6 +105,6 @@ def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
         # Where an agent is built for each request, turns since the last flush go with the hot tier and their agent. A turn
         # that was saved in parts may have been flushed between them: its second part goes.
         lost = [name for name in acknowledged if log.get(name) != 2]
-        assert len(lost) <= 4 * 10
+        assert len(lost) <= 3 * 10
         kept = [name for name in acknowledged if log.get(name) == 2]
         check(opener, kept, tiers=[{}, {"hot": False}, {"durable": False}])
