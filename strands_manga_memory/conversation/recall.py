@@ -58,6 +58,11 @@ _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
 
 An answer often does not repeat the question's words, so its neighbours count too."""
 
+_CONTINUES_SHARE, _CONTINUES_CHARACTERS = 0.2, 600
+"""Least share of the best score, and most characters, of a message that is quoted for the words of its neighbour.
+
+The question cannot select passages of a longer message, because the message has none of its words."""
+
 _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
 
@@ -85,9 +90,10 @@ class HistoryRecall(Plugin):
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    A message is quoted if it contains a content word of the question. The user's reply to a quoted question of the assistant is
-    quoted too, and so is a message that a custom retriever found by its meaning. Small talk, failed tool results, and messages
-    that the history contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
+    A message is quoted if it contains a content word of the question, or shares one with such a message next to it. The user's
+    reply to a quoted question of the assistant is quoted too, and so is a message that a custom retriever found by its meaning.
+    Small talk, failed tool results, and messages that the history contains in full are not quoted. No quotes are added after a
+    greeting, thanks or a farewell.
 
     Messages are indexed under any conversation manager, in a thread. The default index is in memory only. A message is indexed
     after its turn, and again if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is
@@ -242,6 +248,8 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     - The message shares a content word with ``question``. Field names of tool results do not count.
     - The message is the user's reply to a question of the assistant, and this question shares a content word with ``question``.
       The assistant's question is then returned before the reply.
+    - The message just before or after it shares a content word with ``question``, and another one with the message. The message
+      is no tool result, has at most 600 characters, and has at least a fifth of the best score.
     - The message corrects an earlier message of the user, and the earlier message shares a content word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
@@ -254,22 +262,23 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     if not first:
         return []
     scores, found = _expand(archive, question, first)
-    terms = content_terms(question)
-    asked = frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
+    asked = _subject_terms(question)
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
     related = {number for number, message in found.items() if not asked.isdisjoint(evidence_terms(message.searched))}
     replies = {number for number in found if number not in related and _is_reply(number, found, related)}
+    least = _CONTINUES_SHARE * max(fit.values())
+    continuing = {number for number in found if fit[number] >= least and _continues(number, found, related)}
     for number, corrected in _corrections(found, related).items():
         related.add(number)
         fit[number] = max(fit[number], fit[corrected])  # the outdated message must not be quoted alone
     hits = [
         RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
         for number, message in found.items()
-        if message.text and (number in by_meaning or (number in related | replies and not _only_asks(message)))
+        if message.text and (number in by_meaning or (number in related | replies | continuing and not _only_asks(message)))
     ]
     hits.sort(key=lambda hit: (-hit.score, -hit.number))
-    return _questions_first(hits, replies, found)
+    return _questions_first(hits, replies)
 
 
 def _expand(
@@ -311,6 +320,30 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
     )
 
 
+def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
+    """Return whether a message shares a content word with a ``related`` message just before or after it.
+
+    False for tool results and long messages.
+
+    Args:
+        number: Number of the message in the conversation.
+        found: Messages that the search found, keyed by number.
+        related: Numbers of the messages that share a content word with the searched question.
+    """
+    message = found[number]
+    near = [found[each].searched for each in (number - 1, number + 1) if each in related]
+    if not near or message.speaker == "tool" or len(message.text) > _CONTINUES_CHARACTERS:
+        return False
+    words = _subject_terms(message.text)
+    return any(not words.isdisjoint(evidence_terms(text)) for text in near)
+
+
+def _subject_terms(text: str) -> frozenset[str]:
+    """Return the content words of a text. Numbers of up to three digits count only if the text has no other content words."""
+    terms = content_terms(text)
+    return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
+
+
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
     """Return the user's corrections as a dictionary: number of the correcting message to number of the corrected message.
 
@@ -332,19 +365,13 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
     return corrected
 
 
-def _questions_first(
-    hits: Sequence[RecallHit], replies: Collection[int], found: Mapping[int, ArchivedMessage]
-) -> list[RecallHit]:
-    """Return search hits in their order, but with the assistant's question before each of the user's replies in ``replies``.
-
-    A question that is not among the hits is added.
-    """
+def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
+    """Return search hits in their order, but with the assistant's question before each of the user's replies in ``replies``."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
-        if hit.number in replies and (question := found.get(hit.number - 1)) is not None:
-            asked = by_number.get(hit.number - 1, RecallHit(hit.number - 1, question, hit.score))
-            ranked.setdefault(asked.number, asked)
+        if hit.number in replies:
+            ranked.setdefault(hit.number - 1, by_number[hit.number - 1])
         ranked.setdefault(hit.number, hit)
     return list(ranked.values())
 

@@ -32,6 +32,30 @@ def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("speaker", "text", "quoted"),
+    [
+        ("assistant", "The workshop in Kyoto teaches glazing on Mondays.", True),
+        ("user", "Two friends joined the workshop.", True),
+        ("assistant", "It rains in Osaka.", False),
+        ("assistant", "Thank you for telling me, that sounds great.", False),
+        ("user", "Row 12 was free.", False),
+        ("user", "Is the workshop open?", False),
+        ("tool", "workshop: Kyoto, day: Monday", False),
+        ("assistant", "The workshop has a long history. " * 30, False),
+        ("assistant", "その教室は京都にあります。", False),
+    ],
+)
+@pytest.mark.parametrize("after", [True, False])
+def test_a_neighbour_that_shares_a_content_word_with_a_hit_is_found(speaker: str, text: str, quoted: bool, after: bool) -> None:
+    """A neighbour needs a content word of the hit. Common words and short numbers do not count."""
+    filler = [ArchivedMessage(f"f{at}", "user", f"The weather in town {at} is fine.") for at in range(9)]
+    hit = ArchivedMessage("hit", "user", "I paint at a pottery workshop, seat 12.")
+    pair = [hit, ArchivedMessage("near", speaker, text)]
+    hits = found("Where do I paint?", [*filler, *(pair if after else reversed(pair))])
+    assert [each.message.id for each in hits] == ["hit", *["near"] * quoted]
+
+
+@pytest.mark.parametrize(
     ("question", "carried"),
     [
         ("And the second one?", True),
