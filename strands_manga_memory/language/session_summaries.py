@@ -163,13 +163,16 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         for each in split_sentences(head_and_tail(text))
         if says_something(each)
     ]
+    said = [(at, each) for at, each in said if not _REASON.search(each)] or said
     requests = [(at, each) for at, each in said if is_question(each) or not extract_preferences([each])] or said
     if not requests:
         return "A short exchange without a request."
     best = sorted(requests, key=lambda request: information_weight(request[1]) + is_question(request[1]))
     chosen = sorted(best[-2:])
-    role, text = next(iter(lines[chosen[-1][0] + 1 :]), ("", ""))
-    answer = _quote(_telling_sentence(text)) if role == "assistant" and says_something(text, role) else ""
+    at, last = chosen[-1]
+    role, text = next(iter(lines[at + 1 :]), ("", ""))
+    has_answer = role == "assistant" and says_something(text, role) and (is_question(last) or _is_long(text))
+    answer = _quote(_telling_sentence(text)) if has_answer else ""
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
     variants = [_quoting(quotes, answer), _quoting(quotes[-1:], answer), _quoting(quotes[-1:], "")]
     return next(
@@ -190,13 +193,19 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 def _telling_sentence(answer: str) -> str:
     """Return the first informative sentence of an answer, not just "Sorry." or "Yes.". Without one, return the whole answer."""
     sentences = [each.strip() for each in split_sentences(answer)]
-    return next((each for each in sentences if len(each.split()) > 2 or len(each) > 12), answer)
+    return next(filter(_is_long, sentences), answer)
+
+
+def _is_long(sentence: str) -> bool:
+    """Return whether a sentence has a number, or is longer than a reply such as "Noted."."""
+    return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 
 def _quote(sentence: str) -> str:
     return shorten_line(sentence.strip(), 90).rstrip(".。;,、")
 
 
+_REASON = any_language("summaries.reason")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _INNER_QUOTES = str.maketrans("「」", "『』")
 

@@ -193,6 +193,23 @@ def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (
+            [("user", "A room for smokers would be fine. Because my father-in-law smokes."), ("assistant", "Noted.")],
+            'The user said "A room for smokers would be fine".',
+        ),
+        (
+            [("user", "今回は喫煙できる部屋でもいいです。義父が一緒なので。"), ("assistant", "承知しました。")],
+            "ユーザーは「今回は喫煙できる部屋でもいいです」と言った。",
+        ),
+    ],
+)
+def test_a_summary_quotes_no_reason_alone_and_no_acknowledgement(lines: list[tuple[str, str]], text: str) -> None:
+    assert RuleSessionSummarizer()(lines, max_tokens=60).text == text
+
+
 def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
     lines = [
         ("user", "先週の出張の新幹線代が14,720円なんですが、領収書を無くしてしまいました。"),
