@@ -74,10 +74,8 @@ class MemoryStats(TypedDict):
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
         hot_error: Cause of the hot tier's outage, with the remedy if the tier refused calls; empty if ``hot`` is ``up``.
-        hot_failures: Number of calls that the hot tier refused or did not answer.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
-        durable_failures: Number of calls that the durable tier refused or did not answer.
         backlog: Number of background tasks that wait or run.
         sessions: Number of open sessions of this ``MangaMemory``.
         turns: Number of user requests in the open sessions.
@@ -100,10 +98,8 @@ class MemoryStats(TypedDict):
 
     hot: str
     hot_error: str
-    hot_failures: int
     durable: str
     durable_error: str
-    durable_failures: int
     backlog: int
     sessions: int
     turns: int
@@ -145,9 +141,7 @@ def memory_stats(
     stats = MemoryStats(
         hot="up" if writer.hot_health.is_up else "down",
         hot_error=writer.hot_health.error,
-        hot_failures=writer.hot_health.failures,
         durable_error=writer.durable_health.error,
-        durable_failures=writer.durable_health.failures,
         durable="up" if writer.durable_health.is_up else "down",
         backlog=writer.backlog,
         sessions=len(managers),

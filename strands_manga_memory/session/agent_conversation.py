@@ -56,10 +56,8 @@ class SessionStats(TypedDict):
             when this process opened it.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
         hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
-        hot_failures: Number of times that the hot tier did not answer, or refused a request, in this process.
         durable: State of the durable tier: ``up``, ``down`` or ``none``.
         durable_error: Reason why the durable tier is down; empty if the tier is up.
-        durable_failures: Number of times that the durable tier did not answer, or refused a request, in this process.
         tokens: Tokens of the history; None if the conversation manager does not count them.
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
@@ -76,10 +74,8 @@ class SessionStats(TypedDict):
     possible_loss: bool
     hot: str
     hot_error: str
-    hot_failures: int
     durable: str
     durable_error: str
-    durable_failures: int
     tokens: int | None
     budget: int | None
     left: int | None
@@ -484,8 +480,8 @@ class AgentConversation:
         usage = getattr(agent.conversation_manager, "usage", None) if agent else None
         used = usage(agent) if callable(usage) else {}
         now, saver, hold = self.tiers.clock(), self.saver, self.hold
-        hot, hot_error, hot_failures = _state_of(None if hold.hot is None else saver.hot_health)
-        durable, durable_error, durable_failures = _state_of(None if hold.durable is None else saver.durable_health)
+        hot, hot_error = _state_of(None if hold.hot is None else saver.hot_health)
+        durable, durable_error = _state_of(None if hold.durable is None else saver.durable_health)
         with self.lock:
             local, created = self.local, self.local.base.created
             unchanged = [slot for slot in local.window if slot.key is not None and slot.body is None]
@@ -500,10 +496,8 @@ class AgentConversation:
                 possible_loss=self.possible_loss,
                 hot=hot,
                 hot_error=hot_error,
-                hot_failures=hot_failures,
                 durable=durable,
                 durable_error=durable_error,
-                durable_failures=durable_failures,
                 tokens=used.get("tokens"),
                 budget=used.get("budget"),
                 left=used.get("left"),
@@ -536,8 +530,8 @@ def check_messages(messages: Iterable[Any]) -> None:
             )
 
 
-def _state_of(health: TierHealth | None) -> tuple[str, str, int]:
-    return ("none", "", 0) if health is None else ("up" if health.is_up else "down", health.error, health.failures)
+def _state_of(health: TierHealth | None) -> tuple[str, str]:
+    return ("none", "") if health is None else ("up" if health.is_up else "down", health.error)
 
 
 def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> None:  # noqa: FBT001

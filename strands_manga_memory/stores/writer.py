@@ -57,11 +57,10 @@ class TierHealth:
         self._tier = tier
         self._whole = whole
         self._clock = clock
-        self._failures = 0
         self.renew()
 
     def renew(self) -> None:
-        """End the recorded outage of a tier in a forked process. The count ``failures`` stays.
+        """End the recorded outage of a tier in a forked process.
 
         The lock is replaced too, because a thread of the parent process may hold it.
         """
@@ -81,11 +80,6 @@ class TierHealth:
     def error(self) -> str:
         """Cause of a tier's outage, as one line of text; empty while the tier is up."""
         return self._error or ("" if self._whole is None else self._whole.error)
-
-    @property
-    def failures(self) -> int:
-        """Number of failed calls of the tier, including missed deadlines. The failures of ``whole`` are included."""
-        return self._failures + (0 if self._whole is None else self._whole.failures)
 
     @property
     def wait(self) -> float:
@@ -115,7 +109,6 @@ class TierHealth:
             if since is not None and self._succeeded_at >= since:
                 return
             was_up = self._breaker.failures == 0
-            self._failures += 1
             self._breaker.record(succeeded=False)
             reason, before = getattr(error, "reason", ""), self._error
             if error is not None:

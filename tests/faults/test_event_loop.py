@@ -104,5 +104,5 @@ def test_a_process_that_is_held_up_takes_no_tier_for_dead(
     asyncio.run(process.agent.invoke_async("t1 text"))
 
     assert "not saved yet" not in caplog.text
-    assert process.stats()["hot_failures"] == 0
+    assert process.stats()["hot_error"] == ""
     assert process.stats()["unsaved_messages"] == 0
