@@ -19,7 +19,7 @@ SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTi
 """DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""
 
 REDIS_COMMANDS = (
-    *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hmget", "hset", "pexpire", "set", "time"),
+    *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hkeys", "hmget", "hset", "pexpire", "set", "time"),
     *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
 )
 """Redis commands that ``RedisHotStore`` sends or runs in scripts."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
+import orjson
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -154,7 +156,15 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         max_pool_connections=50,
         user_agent_extra="strands-manga-memory",
     )
-    return boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+    client = boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+    client.meta.events.register("before-call.dynamodb", _write_as_utf8)
+    return client
+
+
+def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
+    """Replace the ASCII escapes in the body of a request by UTF-8, which halves Japanese text."""
+    with suppress(ValueError):  # half a character of UTF-16, which UTF-8 lacks
+        params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 
 def is_whole(answer: Mapping[str, Any]) -> bool:
@@ -203,11 +213,11 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     for number, (name, limit) in enumerate(when.below.items()):
         names[f"#b{number}"], values[f":b{number}"] = name, value_of(limit)
         terms.append(f"#b{number} < :b{number}")
-    if not values:  # no existing record meets the condition
-        terms.append("attribute_not_exists(#key)")
-    text = " AND ".join(terms)
+    alternatives = ["attribute_not_exists(#key)"] if when.absent else []
+    if values or not when.absent:  # without values, no existing record meets the condition
+        alternatives.append(" AND ".join(terms if values else [*terms, "attribute_not_exists(#key)"]))
     expression: dict[str, Any] = {
-        "ConditionExpression": f"attribute_not_exists(#key) OR ({text})" if when.absent else text,
+        "ConditionExpression": " OR ".join(alternatives),
         "ExpressionAttributeNames": names,
     }
     return {**expression, "ExpressionAttributeValues": values} if values else expression

@@ -25,9 +25,11 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 
 WINDOW_FIELD = "window"
 """Field that stores the window. For example, ``1-5,9,x2`` lists messages 1 to 5 and message 9 of the log, then body 2. A body
-is a message that differs from the log or is missing from the log.
+is a message that differs from the log or is missing from the log. ``*`` lists all fields of the conversation.
 """
 
+ALL_FIELDS = b"*"
+"""Window of a conversation whose fields are all read with its current history."""
 
 MAX_WINDOW = 100_000
 """Most messages of a window. A longer list counts as damaged."""
@@ -308,7 +310,8 @@ class InMemoryHotStore:
             kept = self._alive(self._conversations, conversation, now)
             if kept is None:
                 return None
-            listed = window_fields(kept.fields.get(WINDOW_FIELD, b""), conversation)
+            window = kept.fields.get(WINDOW_FIELD, b"")
+            listed = list(kept.fields) if window == ALL_FIELDS else window_fields(window, conversation)
             if touch and kept.state == ACTIVE and kept.expires_at > now:
                 kept = replace(kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace)
                 self._conversations[conversation] = kept

@@ -63,7 +63,10 @@ if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '0
 local names = {}
 for i = 3, #ARGV do names[#names + 1] = ARGV[i] end
 local asked = #names
-if kept.window ~= '' then
+if kept.window == '*' then
+  names = {}
+  for _, name in ipairs(redis.call('HKEYS', key)) do names[#names + 1] = string.match(name, '^f:(.*)$') end
+elseif kept.window ~= '' then
   for part in string.gmatch(kept.window .. ',', '([^,]*),') do
     local kind, number = string.match(part, '^(x?)(%d+)$')
     local first, last = string.match(part, '^(%d+)%-(%d+)$')

@@ -132,6 +132,14 @@ def test_a_window_may_list_nothing_that_exists(store: HotStore, window: bytes) -
     assert record.fields == {"window": window}
 
 
+def test_a_window_may_list_all_fields(store: HotStore) -> None:
+    fields = {"m1": b"1", "m7": b"7", "x2": b"body", "head": b"h", "window": b"*"}
+    store.write("c", first(fields=fields))
+    record = store.load("c", ["head", "missing"])
+    assert record is not None
+    assert record.fields == fields
+
+
 def test_a_window_of_twelve_thousand_messages(store: HotStore) -> None:
     fields = {f"m{seq}": b"%d" % seq for seq in range(1, 12_001)}
     assert store.write("c", first(fields={**fields, "window": b"1-12000"})) is WriteStatus.OK

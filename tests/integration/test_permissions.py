@@ -151,7 +151,7 @@ def calls(store: HotStore) -> None:
 
     def write(name: str, **changes: Any) -> HotWrite:
         one = {"expect": None, "epoch": 1, "version": 1, "ttl": 5.0}
-        return HotWrite(**{**one, "fields": {"window": b"", "a": b"b"}, **changes})
+        return HotWrite(**{**one, "fields": {"window": b"*", "a": b"b"}, **changes})
 
     name, other = "u:s/A:a", "u:s/A:b"
     steps: list[Callable[[], object]] = [

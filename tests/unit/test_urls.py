@@ -72,6 +72,20 @@ def test_user_agent_of_a_dynamodb_client_names_this_package(monkeypatch: pytest.
     assert {"app/shop", "strands-manga-memory"} <= set(said)
 
 
+def test_dynamodb_requests_have_no_escapes_of_japanese_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "t")
+    client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
+    sent: list[bytes] = []
+    client.meta.events.register_last("before-send.dynamodb", lambda request, **_: sent.append(request.body))
+    for text in ("漫画", "\ud800"):  # half a character of UTF-16 has no UTF-8, and stays an escape
+        with pytest.raises(EndpointConnectionError):
+            client.get_item(TableName="t", Key={"session_id": {"S": text}})
+    assert [b'"\xe6\xbc\xab\xe7\x94\xbb"' in sent[0], b'"\\ud800"' in sent[1]] == [True, True]
+
+
 @pytest.mark.parametrize("url", ["dynamodb://", "dynamodb:///", "dynamodb://?region=us-west-2"])
 def test_dynamodb_tables_are_named_by_their_schema(url: str) -> None:
     assert repr(open_table(url, USER_MEMORY)) == "DynamoDBTable('manga_user_memory')"

@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 TRIES = 8
 """Number of attempts of a compare-and-set before a save fails. The changes are kept for the next save."""
 
+_PLAIN_HEAD_BYTES = 1024  # a head is stored as binary data, so that plain text would not be readable
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 MOST_BYTES = 350_000
@@ -199,7 +200,8 @@ class DurableTier:
             attributes["member"] = record.ids["member"]
         if self._tiers.hot is not None or before.get(HOT):
             attributes[HOT] = True
-        data = seal_object(record_object(record), "/".join(self._key), Codec() if is_tombstone else self._codec)
+        codec = Codec() if is_tombstone else self._codec
+        data = seal_object(record_object(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES)
         when = Condition(equals={"v": before.get("v")}) if before else ABSENT
         return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
 

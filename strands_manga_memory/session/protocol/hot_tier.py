@@ -3,6 +3,7 @@
 The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
 
 - ``head``: version and counters.
+- ``run``: values that stay the same during the conversation's run, such as its ids.
 - ``view``: the agent's history, as references to messages.
 - ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own field with all of these
   messages is left out.
@@ -12,7 +13,7 @@ The conversation is one hash. Each write of the hash is one compare-and-set. The
 - ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
 - ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps these turns, too.
 
-The field ``window`` lists the fields that are read when an agent is restored.
+The field ``window`` lists the fields that are read when an agent is restored: all, if there is a durable tier.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from strands_manga_memory.session.protocol.record_format import (
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import Codec, json_bytes, trusted
 from strands_manga_memory.stores.hot import (
+    ALL_FIELDS,
     CLOSING,
     DELETED,
     WINDOW_FIELD,
@@ -61,10 +63,16 @@ ENDED_FIELD = "ended"
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
 _TEXT_FRONT = re.compile(rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),')
-_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "view", "seen", "removed", "notes", "archive")
+_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "run", "view", "seen", "removed", "notes", "archive")
 
 
-_FIELD_OF = {"window": "view", "seen": "seen", "removed": "removed", "notes": "notes"}
+_FIELD_OF = {
+    "window": "view",
+    "seen": "seen",
+    "removed": "removed",
+    "notes": "notes",
+    **dict.fromkeys(("ids", "incarnation", "carries_from", "last_rewind", "created"), "run"),
+}
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
 _Part = TurnKey | str | bytes
@@ -314,13 +322,16 @@ class HotTier:
                 values[f"x{numbers[name]}"] = entry_object(name, entry)
         values |= {f"x{numbers[body]}": {"body": JsonPart(body)} for body in bodies if body not in before.numbers}
         head = record_object(record, numbers, {key: length for key, length in unread.items() if key not in archive})
-        small = {name: {part: head.pop(part)} for part, name in _FIELD_OF.items() if part in head} | {_HEAD_FIELD: head}
+        small: dict[str, JsonObject] = {_HEAD_FIELD: head}
+        for part, name in _FIELD_OF.items():
+            if part in head:
+                small.setdefault(name, {})[part] = head.pop(part)
         if archive:
             small["archive"] = {"archive": {str(key): found for key, found in archive.items()}}
         after.small = {name: hash(json_of(value)) for name, value in small.items()}
         values |= {name: value for name, value in small.items() if after.small[name] != before.small.get(name)}
         fields = {name: self._seal(name, value) for name, value in values.items()}
-        listed = _listed({part: number for part, number in numbers.items() if part not in archive})
+        listed = self._listed({part: number for part, number in numbers.items() if part not in archive})
         after.small[WINDOW_FIELD] = hash(listed)
         if after.small[WINDOW_FIELD] != before.small.get(WINDOW_FIELD):
             fields[WINDOW_FIELD] = listed
@@ -357,7 +368,7 @@ class HotTier:
                         states[name], part = entry, name
             stored.numbers[part] = number
         stored.small = {name: hash(json_of(value)) for name, value in small.items()}
-        stored.small[WINDOW_FIELD] = hash(_listed(stored.numbers))
+        stored.small[WINDOW_FIELD] = hash(self._listed(stored.numbers))
         value = {name: part for one in small.values() for name, part in one.items()}
         with trusted(self._name):
             turns, unreadable = dict(sorted(turns.items())), dict(stored.unread)
@@ -401,6 +412,10 @@ class HotTier:
         if front is None:
             raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
         return TurnKey.parse(front[1].decode()), int(front[2])
+
+    def _listed(self, numbers: Mapping[_Part, int]) -> bytes:
+        """Return the value of the field ``window`` for the given field numbers of turns, states and edited messages."""
+        return _listed(numbers) if self._keeps_log else ALL_FIELDS
 
     def _seal(self, name: str, value: JsonObject) -> bytes:
         data = seal_object(value, self._place(name), self._codec)

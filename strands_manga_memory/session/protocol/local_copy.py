@@ -85,6 +85,7 @@ class LocalCopy:
         self.own: dict[TurnKey, Turn] = {}
         self.has_news = self.is_overruled = self.is_loaded = self.has_met_others = False
         self.dropped = self.resets = self._lamport_time = 0
+        self._tag = secrets.token_hex(4)  # one for all turns, because lists of equal tags are compressed well
         self.evicted: dict[TurnKey, Turn] = {}
         # A hot tier alone keeps no tombstone for long, so its incarnations are numbered by the time of their beginning.
         self.first_incarnation = self.next_incarnation() if hash_is_log else 1
@@ -584,7 +585,7 @@ class LocalCopy:
         self.has_news = self.window != self.view
 
     def _next_key(self) -> TurnKey:
-        return TurnKey(self._next_time(), secrets.token_hex(4))
+        return TurnKey(self._next_time(), self._tag)
 
     def _next_time(self, *found: Record | None) -> int:
         """Advance this process's Lamport clock beyond all times in the given records. Return the new time."""

@@ -20,7 +20,7 @@ SEEN_TURNS = 100
 
 
 class TurnKey(NamedTuple):
-    """Unique key of a turn: a Lamport time and a random tag.
+    """Unique key of a turn: a Lamport time, and a random tag of the process's copy of the conversation.
 
     The key is greater than all keys that were known to the process that began the turn.
     """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,7 +31,7 @@ JsonObject = dict[str, Any]
 """Type of a JSON object."""
 
 PLAIN_BYTES = 2048
-"""Size in bytes from which a JSON object is compressed. Smaller objects are stored as plain text."""
+"""Size in bytes from which a JSON object is usually compressed. Smaller objects are stored as plain text."""
 
 _USUAL_LENGTH = 2  # a question and its answer
 MOST_MESSAGES = 200_000
@@ -42,16 +42,17 @@ _ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
 _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
-def seal_object(value: JsonObject, place: str, codec: Codec) -> bytes:
+def seal_object(value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES) -> bytes:
     """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed or encrypted.
 
     Args:
         value: The object. Its values are JSON, or ``JsonPart`` (JSON text that is inserted unchanged).
         place: Name under which the object is stored. The object cannot be read under another name.
         codec: Encrypts the object, and compresses large objects.
+        plain_bytes: Size in bytes from which the object is compressed.
     """
     text = json_of(value)
-    if codec.encrypts or len(text) >= PLAIN_BYTES:
+    if codec.encrypts or len(text) >= plain_bytes:
         return codec.seal(text, place)
     rest = text[1:]
     return b"".join((_HEAD, _checksum(rest, place), b'",' if len(rest) > 1 else b'"', rest))
@@ -199,9 +200,9 @@ def record_object(record: Record, bodies: Mapping[Any, int] | None = None, unrea
     lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
     parts = {
         "ids": dict(record.ids),
-        "unlogged": {str(key): length for key, length in sorted(record.unlogged.items())},
+        "unlogged": lengths_text(record.unlogged),
         "redactions": redaction_object(record.redactions),
-        "window": window_list(record.window, lengths, bodies),
+        "window": window_list(record.window, _numbered(held, lengths), lengths, bodies),
         "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
         "removed": lengths_text(record.removed),
         "notes": record.notes,
@@ -236,14 +237,14 @@ def record_of(
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
         version=version_of(value["version"]),
-        window=window_of(value.get("window", ()), lengths, bodies),
+        window=window_of(value.get("window", ()), _numbered(held, lengths), lengths, bodies),
         notes=value.get("notes"),
         seen={key: length for key, length in lengths.items() if length},
         removed=lengths_of(value.get("removed", "")),
         states=dict(map(entry_of, value.get("states", ()))) if states is None else states,
         redactions=redactions_of(value.get("redactions", {})),
         turns=turns,
-        unlogged={TurnKey.parse(key): int(length) for key, length in value.get("unlogged", {}).items()},
+        unlogged=lengths_of(value.get("unlogged", "")),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
         **numbers,
     )
@@ -276,88 +277,112 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 # Windows
 
 
-def window_list(window: Sequence[Slot], lengths: Lengths, bodies: Mapping[Any, int] | None = None) -> list[Any]:
+def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
+    """Return the number of each turn in a stored history, from 1: first the turns in ``held``, then those in ``lengths``.
+
+    The turns that are stored with a history come first, so that few of the numbers between them are of evicted turns.
+    """
+    return {key: number for number, key in enumerate([*sorted(held), *sorted(lengths.keys() - held.keys())], 1)}
+
+
+def window_list(
+    window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Lengths, bodies: Mapping[Any, int] | None = None
+) -> list[Any]:
     """Convert an agent's history to a JSON list.
 
-    The list has four kinds of entries:
+    The list has three kinds of entries:
 
-    - The text ``"5-44"``: all messages of the turns 5 to 44.
-    - A list of three numbers: a part of a turn, as number of the turn, index of the first and index of the last message.
+    - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message of each of the turns 5 to 44,
+      and the messages 1 to 3 of turn 45.
     - An object with ``of`` and ``body``: an edited message. ``of`` has the number of the turn and the index in the turn.
     - An object with ``note``: a message that the conversation manager wrote.
 
-    The number of a turn is its place in the order of the keys in ``lengths``, from 1.
-
     Args:
         window: The agent's history, as references to messages.
+        numbers: Number of each turn.
         lengths: Number of messages of each turn.
         bodies: Reference number of each edited or written message, keyed by serialized message, if these messages are stored
             elsewhere. The list then contains the numbers. None: the list contains the messages.
     """
-    numbers = {key: number for number, key in enumerate(sorted(lengths), 1)}
     entries: list[Any] = []
     for key, group in groupby(window, lambda slot: slot.key):
         slots = list(group)
-        if key is not None and slots == [Slot(key, index) for index in range(lengths[key])]:
-            _add_whole(entries, numbers[key])
+        first, last = slots[0].number, slots[0].number + len(slots) - 1
+        if key is not None and slots == [Slot(key, index) for index in range(first, last + 1)]:
+            is_whole = not first and len(slots) == lengths[key]
+            _add_turn(entries, numbers[key], "" if is_whole else f":{first}-{last}" if last > first else f":{first}")
             continue
         for _, index, body in slots:
             part = None if body is None else JsonPart(body) if bodies is None else bodies[body]
             if key is None:
                 entries.append({"note": part})
             elif part is None:
-                entries.append([numbers[key], index, index])
+                _add_turn(entries, numbers[key], f":{index}")
             else:
                 entries.append({"of": [numbers[key], index], "body": part})
     return entries
 
 
-def _add_whole(entries: list[Any], number: int) -> None:
-    """Add a whole turn to the JSON list of a history. If the last entry ends with the previous turn, extend that entry."""
-    if entries and isinstance(entries[-1], str):
-        first, _, last = entries[-1].partition("-")
-        if int(last or first) + 1 == number:
-            entries[-1] = f"{first}-{number}"
-            return
-    entries.append(str(number))
+def _add_turn(entries: list[Any], number: int, messages: str) -> None:
+    """Add messages of a turn to the last text in the JSON list of a history. Same messages of successive turns are one range.
+
+    Args:
+        entries: The JSON list.
+        number: Number of the turn.
+        messages: Which messages, such as ``:1-3`` for the messages 1 to 3. Empty: all messages.
+    """
+    before, space, last_range = entries.pop().rpartition(" ") if entries and isinstance(entries[-1], str) else ("", "", "")
+    turns, colon, rest = last_range.partition(":")
+    first, _, last = turns.partition("-")
+    if turns and colon + rest == messages and int(last or first) + 1 == number:
+        entries.append(f"{before}{space}{first}-{number}{messages}")
+    else:
+        entries.append(f"{before}{space}{last_range} {number}{messages}".lstrip())
 
 
-def window_of(entries: Sequence[Any], lengths: Lengths, bodies: Mapping[int, bytes] | None = None) -> tuple[Slot, ...]:
+def window_of(
+    entries: Sequence[Any], numbers: Mapping[TurnKey, int], lengths: Lengths, bodies: Mapping[int, bytes] | None = None
+) -> tuple[Slot, ...]:
     """Parse an agent's history from a JSON list. This is the inverse of ``window_list``.
 
     Args:
         entries: The JSON list.
-        lengths: Number of messages of each turn. Messages of turns that are not in ``lengths`` are left out.
+        numbers: Number of each turn. Messages of other turns are left out.
+        lengths: Number of messages of each turn.
         bodies: Edited or written messages that are stored elsewhere, keyed by reference number. None: the list contains them.
 
     Raises:
         ValueError: The history has too many messages.
     """
-    keys: dict[int | None, TurnKey | None] = {None: None, **dict(enumerate(sorted(lengths), 1))}
-    window: list[Slot] = []
+    keys = {number: key for key, number in numbers.items()}
+    window = tuple(islice(_slots(entries, keys, lengths, bodies), MOST_MESSAGES + 1))
+    if len(window) > MOST_MESSAGES:
+        raise ValueError(f"the window has over {MOST_MESSAGES} messages")
+    return window
+
+
+def _slots(
+    entries: Sequence[Any], keys: Mapping[int, TurnKey], lengths: Lengths, bodies: Mapping[int, bytes] | None
+) -> Iterator[Slot]:
     for entry in entries:
         if isinstance(entry, str):
-            first, _, last = entry.partition("-")
-            for number in _numbers(int(first), int(last or first)):
-                if (key := keys.get(number)) is not None:
-                    window += [Slot(key, index) for index in _numbers(0, lengths[key] - 1)]
-        elif isinstance(entry, list):
-            number, first_index, last_index = entry
-            window += [Slot(keys[number], index) for index in _numbers(first_index, last_index)] if number in keys else []
-        else:
-            of, index = entry.get("of", (None, 0))
-            part = entry["note" if of is None else "body"]
-            if of in keys:
-                window.append(Slot(keys[of], int(index), json_bytes(part) if bodies is None else bodies[part]))
-        if len(window) > MOST_MESSAGES:
-            raise ValueError(f"the window has over {MOST_MESSAGES} messages")
-    return tuple(window)
+            for turns, _, messages in (part.partition(":") for part in entry.split()):
+                for key in (keys[number] for number in _span(turns) if number in keys):
+                    yield from (Slot(key, index) for index in (_span(messages) if messages else range(lengths[key])))
+            continue
+        of, index = entry.get("of", (None, 0))
+        part = entry["note" if of is None else "body"]
+        if of is None or of in keys:
+            yield Slot(keys.get(of), int(index), json_bytes(part) if bodies is None else bodies[part])
 
 
-def _numbers(first: int, last: int) -> range:
-    if last - first >= MOST_MESSAGES:
+def _span(text: str) -> range:
+    """Parse a range of numbers, such as ``5-44``. One number, such as ``5``, is a range, too."""
+    first, _, last = text.partition("-")
+    span = range(int(first), int(last or first) + 1)
+    if len(span) > MOST_MESSAGES:
         raise ValueError(f"the window has over {MOST_MESSAGES} messages")
-    return range(first, last + 1)
+    return span
 
 
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:

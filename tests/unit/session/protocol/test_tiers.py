@@ -103,6 +103,29 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
     assert reader.get_turns(2, {FIRST}) == {FIRST: record.turns[FIRST]}
 
 
+def test_another_turn_writes_little_beside_itself(unique: str) -> None:
+    """A history of 40 turns, some without their answers, and a turn more: its messages, counters and a short history."""
+    store = SurvivingHotStore()
+    tier = hot(store, f"s-{unique}")
+    tier.read()
+    turn = Turn((message("user", "a question"), message("assistant", "an answer")), (1.5, 2.0))
+
+    def grown(count: int) -> Record:
+        turns = {TurnKey(number, "w"): turn for number in range(1, count + 1)}
+        window = tuple(Slot(key, at) for key in turns for at in range(1 if 10 < key.time <= 30 else 2))
+        seen = dict.fromkeys(turns, 2)
+        evicted = {TurnKey(1, "a"): 2, TurnKey(20, "a"): 2}  # between the others
+        return replace(make_record(), version=Version(count, "w"), window=window, turns=turns, seen={**evicted, **seen})
+
+    assert tier.write(grown(40), ttl=60.0)
+    before = store._conversations[f"s-{unique}/A:a"].fields
+    assert tier.write(grown(41), ttl=60.0)
+    after = store._conversations[f"s-{unique}/A:a"].fields
+    assert {name for name, data in after.items() if before.get(name) != data} == {"head", "m41", "view"}
+    assert json.loads(after["view"])["window"] == ["1-10 11-30:0 31-41"]
+    assert hot(store, f"s-{unique}").read() == grown(41)
+
+
 def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
     """A field of which not even the turn's key can be read has lost its place in the window, so the record is refused."""
     name, store = f"s-{unique}/A:a", SurvivingHotStore()
