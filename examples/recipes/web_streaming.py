@@ -20,7 +20,7 @@ model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 
 @asynccontextmanager
 async def opened(app: FastAPI) -> AsyncIterator[None]:
-    """Open the memory while the server runs. Closing it flushes the sessions of agents that still exist."""
+    """Open the memory while the server runs. Closing it flushes the sessions that this process has saved."""
     async with MangaMemory.from_env() as app.state.memory:  # MANGA_MEMORY_HOT_URL, MANGA_MEMORY_DURABLE_URL
         yield
 

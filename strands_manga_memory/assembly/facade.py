@@ -24,10 +24,10 @@ from strands_manga_memory.assembly.agent_parts import (
     scope_of,
     split_options,
 )
-from strands_manga_memory.assembly.process_stores import MemoryStats, close_memories, memory_stats, open_stores
+from strands_manga_memory.assembly.process_stores import MemoryStats, close_memories, close_sessions, memory_stats, open_stores
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
-from strands_manga_memory.exceptions import MangaMemoryError, StoreUnavailableError
+from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.lifecycle import members_of
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
@@ -557,23 +557,18 @@ class MangaMemory:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Write the pending data of sessions whose agents still exist, and close the connections of the stores.
+        """Flush the sessions that this process has saved, and close the connections of the stores.
+
+        Of agents that no longer exist, the last 1,000 sessions are flushed, within 5 s. A sweeper flushes the others.
 
         Raises:
             StoreUnavailableError: If a session is not saved, the stores stay open, so that the call can be repeated. If
                 preferences are not stored, keep the process running: they are stored in the background.
         """
-        failed: MangaMemoryError | None = None
-        for manager in members_of(self._managers):
-            try:
-                manager.close()
-            except MangaMemoryError as error:  # the other sessions can still be saved
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        writer = shared_writer(self._stores["hot"] if self.hot.survives_process else None, self.durable)
+        close_sessions(members_of(self._managers), writer)
         self._prefetched.clear()
-        hot = self._stores["hot"] if self.hot.survives_process else None
-        gaps_of(shared_writer(hot, self.durable), self._stores["durable"]).save(self._clock())
+        gaps_of(writer, self._stores["durable"]).save(self._clock())
         are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()

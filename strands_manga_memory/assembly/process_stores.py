@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.session.conversation_saver import flush_saved
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
@@ -49,6 +51,27 @@ def open_stores(
         elif store is not None:
             names[tier] = type(store).__name__
     return stores, names
+
+
+def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer) -> None:
+    """Flush the sessions of agents that still exist, and then the other sessions that this process has saved.
+
+    Args:
+        managers: Session managers of the agents.
+        writer: Background writer of the stores.
+
+    Raises:
+        StoreUnavailableError: A session of an agent is not saved.
+    """
+    failed: MangaMemoryError | None = None
+    for manager in managers:
+        try:
+            manager.close()
+        except MangaMemoryError as error:  # the other sessions can still be saved
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    flush_saved(writer)
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
@@ -18,9 +18,11 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
+from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.session.protocol.conversation import Conversation
+from strands_manga_memory.session.protocol.record import is_nothing
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.writer import TierHealth, cause_of
+from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import carried, missed
 
 logger = logging.getLogger(__name__)
@@ -231,12 +233,60 @@ class ConversationSaver:
                 raise
             raise StoreUnavailableError(f"the tier does not take it: {cause_of(error)}") from error
         health.succeeded()
+        if self._hold.hot is not None and self._hold.durable is not None:
+            self._note_unflushed(is_saved=health is self.hot_health)
         return found
+
+    def _note_unflushed(self, *, is_saved: bool) -> None:
+        """Remember for ``flush_saved`` that the conversation was saved in the hot tier, until it is flushed."""
+        unflushed = _unflushed(self.tiers.writer)
+        if is_saved:
+            unflushed.pop(self._place, None)  # the latest save is the last in the dict
+            unflushed[self._place] = partial(Conversation, self._place, self.tiers, ids=self._hold.local.base.ids)
+            for place in list(unflushed)[:-_MOST_UNFLUSHED]:
+                unflushed.pop(place, None)
+        elif not self.is_unsaved():
+            unflushed.pop(self._place, None)
 
     def _retry(self, health: TierHealth) -> None:
         # Keyed by this object, because each object for a conversation in this process has its own retry.
         self._needs_flush = True
         self.tiers.writer.later((self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved)
+
+
+_MOST_UNFLUSHED = 1_000
+_FLUSH_SECONDS = 5.0
+
+
+def _unflushed(writer: Writer) -> dict[Place, Callable[[], Conversation]]:
+    """Return functions that open the conversations which this process saved in the hot tier and has not flushed since."""
+    found: dict[Place, Callable[[], Conversation]] = attachments(writer).setdefault("unflushed", {})
+    return found
+
+
+def flush_saved(writer: Writer) -> None:
+    """Flush the conversations that this process saved in the hot tier and has not flushed, such as those of agents that ended.
+
+    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s. If a conversation is not
+    flushed by then, a warning is logged, and its turns stay in the hot tier.
+
+    Args:
+        writer: Background writer of the stores.
+    """
+    unflushed = _unflushed(writer)
+
+    def flush(place: Place) -> None:
+        hold = unflushed[place]()
+        if not is_nothing(hold.read_hot(touch=False)):
+            hold.flush(writes_hot=False)
+        unflushed.pop(place, None)
+
+    wait(
+        [writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False) for place in list(unflushed)],
+        timeout=_FLUSH_SECONDS,
+    )
+    if unflushed:
+        logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 
 
 _SLICE_SECONDS = 0.01  # length of one wait; a wait that takes longer shows that the process was held up
