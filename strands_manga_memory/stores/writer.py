@@ -275,8 +275,8 @@ class Writer:
     def repeat(self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always) -> None:
         """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
 
-        The function runs again after each ``StoreError``, with growing pauses. After any other error, which is logged, the
-        function does not run again.
+        The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing pauses. After any other error,
+        which is logged, the function does not run again.
 
         Args:
             key: Key of the work. Functions with the same key run in the order of the calls.
@@ -295,7 +295,7 @@ class Writer:
             with logged_errors(logger, "failed to store data in the background"):
                 try:
                     waiting[0]()
-                except StoreError as error:
+                except (StoreError, KeyboardInterrupt) as error:  # the latter in a thread that drains the queue
                     logger.warning("error=<%s> | failed to store data in the background, retrying", type(error).__name__)
                     longer = partial(self._repeat, key, min(_LONGEST_PAUSE, 2 * pause), is_needed)
                     self.later(key, pause, longer, is_needed=is_needed)

@@ -461,10 +461,10 @@ def put_split(
         for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
             table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
     is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
+    if not is_put and "tag" in item:  # the driver may have repeated a put that had already succeeded
+        is_put = (table.get(*key) or {}).get("tag") == item["tag"]
     if not is_put:
-        # The driver may have repeated a put that had already succeeded.
-        is_there = "tag" in item and (table.get(*key) or {}).get("tag") == item["tag"]
-        obsolete = set() if is_there else set(part_keys(table, item))
+        obsolete = set(part_keys(table, item))
     elif before is not None and "parts" in before:
         obsolete.update(part_keys(table, before))
     if obsolete:

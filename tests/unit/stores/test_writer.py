@@ -143,6 +143,22 @@ def test_drain_does_everything_there_is_delayed_work_included() -> None:
     assert done == ["now", "later"]
 
 
+def test_repeated_work_that_is_interrupted_is_tried_again() -> None:
+    """Ctrl-C reaches the thread that drains the queue while it runs the work."""
+    writer, done = Writer(), []
+
+    def work() -> None:
+        done.append(len(done))
+        if len(done) == 1:
+            raise KeyboardInterrupt
+
+    writer.repeat("key", work)
+    writer.repeat("key", lambda: done.append(-1))
+    assert writer.drain(20.0)
+    assert done == [0, 1, -1]
+    assert not writer.has_repeated
+
+
 def test_drain_gives_up_in_time() -> None:
     writer = Writer()
     begun, release = threading.Event(), threading.Event()

@@ -46,6 +46,19 @@ def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
     assert whole_value(table, table.get(*KEY))[1] == data
 
 
+def test_a_put_whose_answer_was_lost_counts_as_put() -> None:
+    """The driver repeats the put, and the condition is not met any more."""
+
+    class RepeatingTable(MemoryTable):
+        def put(self, item: Any, **options: Any) -> bool:
+            return super().put(item, **options) and "~" in item["sk"]
+
+    table, data = RepeatingTable(), noise(900_000)
+    item = put(table, data)
+    assert item is not None
+    assert whole_value(table, table.get(*KEY))[1] == data
+
+
 @pytest.mark.parametrize("after", [10, 900_000])
 @pytest.mark.parametrize("before", [10, 900_000])
 def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> None:
