@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,28 @@ def _sent(exchange: Exchange) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "usage"), [(2_048, None), (2_048, _reported), (8_192, _reported)], ids=["counted", "reported", "roomy"]
-)
-@pytest.mark.parametrize("language", ["en", "ja"])
-def test_rebuilt_agent_sends_the_requests_of_a_live_one(
-    tmp_path: Path, language: str, max_tokens: int, usage: Callable[[Messages], int] | None
-) -> None:
+BUDGETS: dict[str, tuple[int, Callable[[Messages], int] | None]] = {
+    "counted": (2_048, None),
+    "reported": (2_048, _reported),
+    "roomy": (8_192, _reported),
+}
+HISTORIES: dict[str, dict[str, Any]] = {
+    "summarize": {"history": "summarize", "max_tokens": 2_048},
+    "compact": {"history": "compact", "max_tokens": None, "window": 4_096},
+}
+SUITE = {("en", "counted"), ("ja", "reported"), ("en", "roomy"), ("ja", "summarize"), ("en", "compact")}
+"""Cases of the suite: each way in one of the languages. The others are long."""
+
+
+def in_both_languages(names: Iterable[str]) -> list[Any]:
+    pairs = itertools.product(("en", "ja"), names)
+    return [pytest.param(*pair, marks=() if pair in SUITE else pytest.mark.long) for pair in pairs]
+
+
+@pytest.mark.parametrize(("language", "budget"), in_both_languages(BUDGETS))
+def test_rebuilt_agent_sends_the_requests_of_a_live_one(tmp_path: Path, language: str, budget: str) -> None:
     """In 40 turns, also after those with large tool results, and with budgets that follow the tokens the model reports."""
+    max_tokens, usage = BUDGETS[budget]
     settings: dict[str, Any] = {"history": "importance", "max_tokens": max_tokens, "usage": usage}
     live = list(hold(tmp_path / "live", language, **settings))
     built = list(hold(tmp_path / "built", language, rebuild=True, **settings))
@@ -51,22 +66,15 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one(
     assert any(_has_large_result(exchange) for exchange in live)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"history": "summarize", "max_tokens": 2_048}, {"history": "compact", "max_tokens": None, "window": 4_096}],
-    ids=["summarize", "compact"],
-)
-@pytest.mark.parametrize("language", ["en", "ja"])
-def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
-    tmp_path: Path, language: str, settings: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("language", "history"), in_both_languages(HISTORIES))
+def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(tmp_path: Path, language: str, history: str) -> None:
     """Each model call waits for the summary that is due, and another model writes it."""
     held = []
     for rebuild in (False, True):
         writer = ScriptedModel(lambda _: "The user asked about manga, and the shop answered.")
         writer.update_config(model_id=f"writer {rebuild}")  # the message ids of both conversations are the same
         asynchronous = SummarySchedule(strategy="async")
-        options = {**settings, "aux_model": writer, "summary_schedule": asynchronous}
+        options = {**HISTORIES[history], "aux_model": writer, "summary_schedule": asynchronous}
         held.append(list(hold(tmp_path / str(rebuild), language, rebuild=rebuild, **options)))
         assert writer.requests
     for one, two in zip(*held, strict=True):

@@ -19,6 +19,7 @@ from tests.support import run
 COMMAND = [sys.executable, "-m", "strands_manga_memory.cli", "demo", "web", "--port", "0"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_what_is_said_in_the_chat_is_found_by_the_other_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
