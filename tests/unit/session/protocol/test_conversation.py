@@ -139,6 +139,17 @@ def test_durable_requests_do_not_grow_with_earlier_writers() -> None:
     assert len(stores.hold().history()) == 520
 
 
+def test_each_fifth_turn_that_is_missing_in_the_log_starts_a_flush() -> None:
+    """The next one does so if the process of the fifth dies before its flush."""
+    hold = Stores().hold()
+    due = []
+    for number in range(1, 12):
+        say(hold, number)
+        hold.save()
+        due += [number] if hold.is_flush_due else []
+    assert due == [5, 10]
+
+
 def test_flush_that_died_before_its_head_loses_no_turn_with_the_hot_tier() -> None:
     """A restore from the durable tier alone finds turns of the log that no head lists."""
     stores = Stores()
