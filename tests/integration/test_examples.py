@@ -40,6 +40,7 @@ def test_a_killed_reorder_goes_on_where_it_was() -> None:
     assert found["answer"] == "8 copies of B07X3105, volume 2, are in stock."
 
 
+@pytest.mark.long
 def test_a_squad_of_three_agents() -> None:
     answers = report("squad.py", "--backend", "services")["answers"]
     assert [agent for agent, _ in answers] == [
@@ -50,6 +51,7 @@ def test_a_squad_of_three_agents() -> None:
     assert "horror" in answers[6][1]
 
 
+@pytest.mark.long
 def test_a_graph_that_is_killed_goes_on() -> None:
     found = report("multi_agent.py", "--backend", "services")
     assert found["graph"] == {"killed": True, "asked_again": ["offer"], "order": ["find", "check", "offer"]}
