@@ -58,8 +58,8 @@ _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
 
 An answer often does not repeat the question's words, so its neighbours count too."""
 
-_CONTINUES_SHARE, _CONTINUES_CHARACTERS = 0.2, 600
-"""Least share of the best score, and most characters, of a message that is quoted for the words of its neighbour.
+_CONTINUES_SHARE, _CONTINUES_BYTES = 0.2, 300
+"""Least share of the best score, and most bytes, of a message that is quoted for the words of its neighbour.
 
 The question cannot select passages of a longer message, because the message has none of its words."""
 
@@ -248,8 +248,9 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     - The message shares a content word with ``question``. Field names of tool results do not count.
     - The message is the user's reply to a question of the assistant, and this question shares a content word with ``question``.
       The assistant's question is then returned before the reply.
-    - The message just before or after it shares a content word with ``question``, and another one with the message. The message
-      is no tool result, has at most 600 characters, and has at least a fifth of the best score.
+    - The message just before or after it shares a content word with ``question``, and another one with the message. Neither is
+      a tool result, and the neighbour is more than a question of the user. The message has at most 300 bytes, and at least a
+      fifth of the best score.
     - The message corrects an earlier message of the user, and the earlier message shares a content word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
@@ -323,7 +324,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
     """Return whether a message shares a content word with a ``related`` message just before or after it.
 
-    False for tool results and long messages.
+    False for tool results, long messages, and neighbours that only ask.
 
     Args:
         number: Number of the message in the conversation.
@@ -331,11 +332,11 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
         related: Numbers of the messages that share a content word with the searched question.
     """
     message = found[number]
-    near = [found[each].searched for each in (number - 1, number + 1) if each in related]
-    if not near or message.speaker == "tool" or len(message.text) > _CONTINUES_CHARACTERS:
+    near = [found[each] for each in (number - 1, number + 1) if each in related and not _only_asks(found[each])]
+    if not near or message.speaker == "tool" or len(message.text.encode(errors="replace")) > _CONTINUES_BYTES:
         return False
     words = _subject_terms(message.text)
-    return any(not words.isdisjoint(evidence_terms(text)) for text in near)
+    return any(each.speaker != "tool" and not words.isdisjoint(evidence_terms(each.text)) for each in near)
 
 
 def _subject_terms(text: str) -> frozenset[str]:

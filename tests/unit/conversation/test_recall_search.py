@@ -55,6 +55,18 @@ def test_a_neighbour_that_shares_a_content_word_with_a_hit_is_found(speaker: str
     assert [each.message.id for each in hits] == ["hit", *["near"] * quoted]
 
 
+def test_an_answer_that_shares_a_word_only_with_the_question_before_it_is_not_found() -> None:
+    """Neither a question of the user nor a tool result brings the answer about another title."""
+    said = [
+        ArchivedMessage("a", "user", "Is Akira in stock?"),
+        ArchivedMessage("b", "assistant", "Akira has six volumes."),
+        ArchivedMessage("c", "tool", "title: Pluto, stock: 3 in stock"),
+        ArchivedMessage("d", "assistant", "Pluto has eight volumes."),
+    ]
+    assert "b" not in [hit.message.id for hit in found("Is Monster in stock?", said)]
+    assert "d" not in [hit.message.id for hit in found("Is Monster in stock?", said)]
+
+
 @pytest.mark.parametrize(
     ("question", "carried"),
     [
