@@ -22,16 +22,19 @@
 # measured. The command `strands-manga-memory cost` prints the same numbers.
 
 # %%
+import math
+import random
+
 import matplotlib.pyplot as plt
 
 from strands_manga_memory.ops import (
     CostModel,
     Workload,
-    capacity_plan,
     differences,
     prices,
 )
-from strands_manga_memory.ops.advice import synthetic_gaps, ttl_advice
+from strands_manga_memory.ops.advice import ttl_advice
+from strands_manga_memory.telemetry.recording import LogHistogram
 
 workload = Workload()
 print(
@@ -132,78 +135,62 @@ assert monthly[60][2] < 0.6 * monthly[60][-1], (
 
 # %%
 loads = [10**exponent for exponent in range(3, 10)]
-plans = [
-    capacity_plan(CostModel.measured(Workload(messages_per_day=load, users=load / 5)))
+costs = [
+    CostModel.measured(Workload(messages_per_day=load, users=load / 5)).cost()
     for load in loads
 ]
-columns = (
-    "messages a day",
-    "a second",
-    "shards",
-    "nodes",
-    "hot GB",
-    "writes/s",
-    "stored TB",
-    "workers",
-    "cores",
-)
-print(
-    "".join(
-        f"{column:>15}" if not at else f"{column:>11}"
-        for at, column in enumerate(columns)
-    )
-)
-for load, plan in zip(loads, plans, strict=True):
+columns = ("nodes", "hot GB", "M writes", "M reads", "stored GB", "stores, USD")
+print(f"{'messages a day':>15}" + "".join(f"{column:>12}" for column in columns))
+for load, cost in zip(loads, costs, strict=True):
     print(
-        f"{load:>15,}{plan.messages_per_second:>11,.1f}{plan.shards:>11,}"
-        f"{plan.nodes:>11,}{plan.hot_gb:>11,.1f}"
-        f"{plan.write_units_per_second:>11,.0f}{plan.stored_gb / 1000:>11,.2f}"
-        f"{plan.workers:>11,}{plan.cores:>11,.1f}"
+        f"{load:>15,}{cost.nodes:>12,}{cost.use.hot_gb:>12,.1f}"
+        f"{cost.use.write_units / 1e6:>12,.1f}{cost.use.read_units / 1e6:>12,.1f}"
+        f"{cost.use.stored_gb:>12,.1f}"
+        f"{cost.redis_usd_month + cost.dynamodb_usd_month:>12,.0f}"
     )
-print("\nlimits at a billion messages a day:")
-for limit in plans[-1].limits:
-    print("-", limit)
 
 # %%
-# Picture: Line chart, logarithmic: storage, write units and memory grow with the
-# messages a day; the default quota of a table is exceeded above 10 million.
+# Picture: Line chart, logarithmic: storage, write units and memory of the hot tier grow
+# in proportion to the messages a day.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for label, values in {
-    "GB in the tables": [plan.stored_gb for plan in plans],
-    "write units a second": [plan.write_units_per_second for plan in plans],
-    "GB in the hot tier": [plan.hot_gb for plan in plans],
-    "shards": [plan.shards for plan in plans],
+    "GB in the tables": [cost.use.stored_gb for cost in costs],
+    "million write units a month": [cost.use.write_units / 1e6 for cost in costs],
+    "GB in the hot tier": [cost.use.hot_gb for cost in costs],
+    "nodes": [cost.nodes for cost in costs],
 }.items():
     axes.plot(loads, values, marker="o", label=label)
-axes.axhline(40_000, color="grey", linestyle=":", linewidth=1)
-axes.annotate(
-    "default quota of a table: 40,000 write units a second",
-    (loads[0], 50_000),
-    fontsize=8,
-)
 axes.set(
     xscale="log",
     yscale="log",
     xlabel="messages a day",
-    title="Capacity, at three times the mean load",
+    title="Use of the stores in a month",
 )
 axes.legend()
 plt.show()
 
-assert not plans[3].limits, "no limit is reached at a million"
-assert plans[-1].limits, "some limits are reached at a billion"
+assert [cost.nodes for cost in costs] == sorted(cost.nodes for cost in costs)
 
 # %% [markdown]
 # ## The TTL of the hot tier
 #
 # The resumption curve shows, for each TTL, the share of returning users whose conversation is still in the hot tier.
-# It is calculated from the gaps between turns. These gaps are invented; `strands-manga-memory ttl-advice` reads the
+# It is calculated from the gaps between turns. These gaps are random; `strands-manga-memory ttl-advice` reads the
 # recorded gaps of your deployment.
 
 # %%
 # Picture: Line chart: 94 % of returning users find their conversation in the hot tier
 # if it stays there for 33 minutes; longer times add little.
-advice = ttl_advice(synthetic_gaps(20_000))
+chance = random.Random(1)
+gaps = LogHistogram()
+for median, spread, count in (
+    (45.0, 0.9, 17_000),  # a conversation goes on
+    (900.0, 0.6, 2_000),  # an interruption
+    (18_000.0, 0.7, 1_000),  # another visit on the same day
+):
+    for _ in range(count):
+        gaps.add(median * math.exp(chance.gauss(0.0, spread)))
+advice = ttl_advice(gaps)
 figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
 axes.plot(
     [seconds / 60 for seconds, _ in advice.curve], [share for _, share in advice.curve]

@@ -1,8 +1,8 @@
 """Tools for operators of a deployment. A running agent imports none of these tools.
 
 ``diagnose`` checks a deployment. ``CostModel`` and ``ttl_advice`` help to plan a deployment. ``import_user`` and
-``import_sessions`` import data. ``inspect`` shows a stored conversation. ``iam_policy``, ``redis_acl`` and
-``cloudformation_yaml`` help to set up a deployment.
+``import_sessions`` import data. ``inspect`` shows a stored conversation. ``iam_policy`` and ``cloudformation_yaml``
+help to set up a deployment.
 """
 
 from __future__ import annotations
@@ -13,34 +13,32 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.ops.advice import ttl_advice
-    from strands_manga_memory.ops.cost_model import CostModel, capacity_plan, differences, prices
+    from strands_manga_memory.ops.cost_model import CostModel, differences, prices
     from strands_manga_memory.ops.doctor import diagnose
     from strands_manga_memory.ops.importing import SessionsReport, import_sessions, import_user
     from strands_manga_memory.ops.inspection import inspect, places
-    from strands_manga_memory.ops.provisioning import REDIS_COMMANDS, cloudformation_yaml, iam_policy, redis_acl
+    from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
     from strands_manga_memory.ops.store_checks import Finding, Level
     from strands_manga_memory.ops.workload import Workload, session_use
 
 _NAMES = {
     "advice": "ttl_advice",
-    "cost_model": "CostModel capacity_plan differences prices",
+    "cost_model": "CostModel differences prices",
     "doctor": "diagnose",
     "importing": "SessionsReport import_sessions import_user",
     "inspection": "inspect places",
-    "provisioning": "REDIS_COMMANDS cloudformation_yaml iam_policy redis_acl",
+    "provisioning": "cloudformation_yaml iam_policy",
     "store_checks": "Finding Level",
     "workload": "Workload session_use",
 }
 """Public names of each module. A module is imported at the first use of one of its names."""
 
 __all__ = [
-    "REDIS_COMMANDS",
     "CostModel",
     "Finding",
     "Level",
     "SessionsReport",
     "Workload",
-    "capacity_plan",
     "cloudformation_yaml",
     "diagnose",
     "differences",
@@ -50,7 +48,6 @@ __all__ = [
     "inspect",
     "places",
     "prices",
-    "redis_acl",
     "session_use",
     "ttl_advice",
 ]

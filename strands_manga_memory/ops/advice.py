@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import dataclass
 
 from strands_manga_memory.telemetry.recording import LogHistogram
@@ -59,18 +58,3 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
     # The knee is the point where the curve is farthest above the straight line from zero to the longest gap.
     knee = max(within, key=lambda point: point[1] - point[0] / longest)[0]
     return TtlAdvice(total, total >= LEAST_GAPS, tuple(curve), knee)
-
-
-def synthetic_gaps(count: int = 100_000, *, seed: int = 1) -> LogHistogram:
-    """Return a histogram of ``count`` random gaps between turns, as in the chat of a shop.
-
-    The gaps are of three kinds: 85 % with a median of 45 seconds, 10 % with 15 minutes, and 5 % with 5 hours. ``seed`` is the
-    seed of the random numbers.
-    """
-    chance = random.Random(seed)  # noqa: S311 - an example
-    gaps = LogHistogram()
-    for _ in range(count):
-        kind = chance.random()
-        median, spread = (45.0, 0.9) if kind < 0.85 else (900.0, 0.6) if kind < 0.95 else (18_000.0, 0.7)
-        gaps.add(median * math.exp(chance.gauss(0.0, spread)))
-    return gaps

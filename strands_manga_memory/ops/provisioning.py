@@ -1,4 +1,4 @@
-"""Builds the CloudFormation template, the IAM policy and the Redis access control list of a deployment."""
+"""Builds the CloudFormation template and the IAM policy of a deployment."""
 
 from __future__ import annotations
 
@@ -17,17 +17,6 @@ MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "Delet
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""
-
-REDIS_COMMANDS = (
-    *("del", "eval", "evalsha", "exists", "get", "hdel", "hget", "hkeys", "hmget", "hset", "pexpire", "set", "time"),
-    *("zadd", "zrangebyscore", "zrem", "zremrangebyscore"),
-)
-"""Redis commands that ``RedisHotStore`` sends or runs in scripts."""
-
-_CLUSTER_COMMANDS = ("cluster|slots", "cluster|shards", "command")
-"""Commands with which redis-py reads the topology of a cluster."""
-
-_PREFIX = re.compile(r"[^\s*?\[\]\\]+")
 
 
 def iam_policy(
@@ -58,26 +47,6 @@ def iam_policy(
     if stream:
         statements.append(_statement("Preferences", "kinesis", ("PutRecord",), stream))
     return {"Version": "2012-10-17", "Statement": statements}
-
-
-def redis_acl(user: str = "manga-memory", *, prefix: str = "smm", cluster: bool = False) -> str:
-    """Return the arguments of ``ACL SETUSER`` for a process that runs agents (worker) or ends expired sessions (sweeper).
-
-    The text contains ``PASSWORD`` in place of a password.
-
-    Args:
-        user: Name of the Redis user.
-        prefix: Prefix of the keys, as in the argument ``prefix`` of ``RedisHotStore``.
-        cluster: Whether the server is a Redis Cluster.
-
-    Raises:
-        ValueError: The name or the prefix is empty, or contains a space or a wildcard.
-    """
-    for name, value in (("user", user), ("prefix", prefix)):
-        if not _PREFIX.fullmatch(value):
-            raise ValueError(f"{name} must be a text without spaces or wildcards, got {value!r:.80}")
-    commands = " ".join(f"+{name}" for name in (*REDIS_COMMANDS, *(_CLUSTER_COMMANDS if cluster else ())))
-    return f"{user} reset on >PASSWORD ~{prefix}:* resetchannels -@all {commands}"
 
 
 def _statement(sid: str, service: str, actions: Sequence[str], *resources: str) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -17,12 +15,11 @@ from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
-from strands_manga_memory.ops.provisioning import SESSION_ACTIONS, redis_acl
+from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis_hot_store import RedisHotStore
-from strands_manga_memory.stores.sqlite import SQLiteTable
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
 
 
@@ -122,14 +119,11 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
-        yield from _regions(table, described["Table"], tier)
         yield _ttl(table, tier)
         if (date := described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")) is not None:
             skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
             yield _clock_finding(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
     yield _table_calls(table, tier)
-    if isinstance(table, SQLiteTable):
-        yield from _damage(table, tier)
 
 
 _CHECKS = {"authentication": "auth", "table": "table", "permission": "permission", "read-only": "permission"}
@@ -188,18 +182,6 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
             yield ok(f"{tier}.index", f"the index {name!r} exists")
 
 
-def _regions(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Warn of a global table in which concurrent writes of two regions can be lost."""
-    regions = sorted(str(replica.get("RegionName")) for replica in there.get("Replicas", ()))
-    if regions and there.get("MultiRegionConsistency") != "STRONG":
-        yield warning(
-            f"{tier}.regions",
-            f"{table.name!r} is a global table with replicas in {', '.join(regions)}: if two regions write one "
-            "conversation concurrently, the last write wins and the other is lost without an error",
-            "write in one region, in others only after a failover; or use multi-region strong consistency",
-        )
-
-
 def _ttl(table: DynamoDBTable, tier: str) -> Finding:
     attribute = table.schema.ttl
     try:
@@ -220,21 +202,6 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
             f"disable it, wait an hour, and run {_CREATE}",
         )
     return ok(f"{tier}.ttl", f"TTL is on for {attribute!r}")
-
-
-def _damage(table: SQLiteTable, tier: str) -> Iterator[Finding]:
-    """Check that a SQLite file is not damaged."""
-    if not table.path.exists():
-        return
-    try:
-        with closing(sqlite3.connect(f"file:{table.path}?mode=ro", uri=True, timeout=1.0)) as connection:
-            [[state]] = connection.execute("PRAGMA quick_check(1)").fetchall()
-    except sqlite3.Error:
-        return  # reported by _table_calls
-    if state == "ok":
-        yield ok(f"{tier}.schema", "the file is intact")
-    else:
-        yield problem(f"{tier}.schema", f"the file is damaged: {state}", "restore it from a backup; sqlite3 FILE .recover")
 
 
 def _table_calls(table: Table, tier: str) -> Finding:
@@ -324,8 +291,7 @@ _HOT_REMEDIES = {
     "authentication": ("hot.auth", "put user and password into the URL: redis://user:password@host:port"),
     "permission": (
         "hot.permission",
-        f"ACL SETUSER {redis_acl('<user>')} (and +info +config|get +cluster for this doctor); "
-        "strands-manga-memory permissions --print acl",
+        "grant the permissions of guide/security.md, Least privilege (and +info +cluster for this doctor)",
     ),
     "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
 }

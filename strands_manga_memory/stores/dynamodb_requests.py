@@ -80,7 +80,7 @@ _REFUSALS = (
     _Refusal(
         "permission",
         frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
-        "grant its role the permissions of `strands-manga-memory permissions --print iam`",
+        "grant its role the permissions of `strands-manga-memory permissions`",
     ),
     _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
     _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being created or deleted: wait until it is active"),

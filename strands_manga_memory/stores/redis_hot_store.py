@@ -368,7 +368,7 @@ _REFUSALS = (
     _RedisRefusal(
         "permission",
         "NoPermissionError|NOPERM|ACL failure",
-        "grant the user the permissions of `strands-manga-memory permissions --print acl`",
+        "grant the user the permissions of guide/security.md, Least privilege",
     ),
     _RedisRefusal("read-only", "ReadOnlyError|READONLY", "the server is a replica: connect to the primary", passes=True),
     _RedisRefusal("loading", "BusyLoadingError|LOADING", "the server loads its data: wait until it is ready", passes=True),

@@ -251,11 +251,6 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
         raise ValueError(what) from None  # the error may contain the password
 
 
-def redis_prefix(url: str) -> str:
-    """Return the key prefix from the URL of a Redis store, or the default prefix if the URL has none."""
-    return dict(parse_qsl(urlsplit(url).query)).get("prefix", "smm")
-
-
 def without_password(url: str) -> str:
     """Return a URL without passwords, for logs and errors.
 

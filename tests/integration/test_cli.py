@@ -406,7 +406,6 @@ LONG_SESSION = "session-2026-11-25T16:00:00Z-7f2b0c1e-aaaa-bbbb-cccc-1234567890a
         ["cost"],
         ["cost", "--preset", "paper", "--messages-per-day", "3e8"],
         ["ttl-advice"],
-        ["ttl-advice", "--synthetic", "2000", "--ttl-seconds", "86400"],
         ["bench", "--turns", "5"],
         ["forget-user", LONG_USER, "--yes"],
     ],

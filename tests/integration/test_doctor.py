@@ -20,16 +20,13 @@ from strands_manga_memory import (
     SESSIONS,
     USER_MEMORY,
     ConversationScope,
-    MangaMemory,
     MangaMemorySettings,
     TieredSessionManager,
-    TtlPolicy,
     open_table,
 )
 from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops import Finding, Level, diagnose
-from strands_manga_memory.stores import DynamoDBTable, SQLiteTable
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.stores import SQLiteTable
 from tests import servers
 from tests.support import run
 
@@ -86,16 +83,14 @@ def test_a_deployment_in_order_passes(
     durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
     open_table(durable).create_if_missing()
     open_table(users, USER_MEMORY).create_if_missing()
-    status, found = doctor(
-        capsys, "--hot", replica.url, "--durable", durable, "--users", users, "--window", "200000", "--strict"
-    )
+    status, found = doctor(capsys, "--hot", replica.url, "--durable", durable, "--users", users, "--strict")
     assert [finding for finding in found if finding.remedy] == []
     assert status == 0
     checks = {finding.check for finding in found}
     assert checks >= {
         *("hot.reach", "hot.version", "hot.eviction", "hot.persistence", "hot.clock", "hot.permission", "hot.memory"),
         *("durable.reach", "durable.schema", "durable.ttl", "durable.clock", "durable.permission", "durable.sweeper"),
-        *("users.index", "users.ttl", "users.permission", "process.vocabulary", "process.window"),
+        *("users.index", "users.ttl", "users.permission", "process.vocabulary"),
     }
     for key in servers.redis.Redis(port=replica.port).scan_iter():
         assert b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) >= 0  # what it tried is gone, or goes
@@ -358,19 +353,6 @@ def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
     assert TieredSessionManager(scope, durable=open_table(sqlite_url)).exists() is False
 
 
-def test_a_sweeper_that_ends_sessions_before_their_time(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"sqlite:///{tmp_path}/kept.sqlite3"
-    with MangaMemory.open(durable=url, ttl=TtlPolicy(session=30 * 86_400)) as memory:
-        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)("Hello")
-    _, found = doctor(capsys, "--durable", url)
-    early = the(found, "durable.session_ttl", Level.WARNING)
-    assert "for 30.0 days" in early.detail
-    assert "MANGA_MEMORY_SESSION_TTL" in early.remedy
-    monkeypatch.setenv("MANGA_MEMORY_SESSION_TTL", "2592000")
-    _, found = doctor(capsys, "--durable", url)
-    assert not any(finding.check == "durable.session_ttl" for finding in found)
-
-
 # --- The process ------------------------------------------------------------------------------------------------------------
 
 
@@ -385,42 +367,9 @@ def test_no_vocabulary(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyP
     assert "[offline]" in the(found, "process.vocabulary", Level.WARNING).remedy
 
 
-def test_a_model_whose_window_is_too_small(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
-    assert sound(found, "process.window"), "where nobody says how much, the history is a share of the window"
-    monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "4096")
-    _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
-    small = the(found, "process.window")
-    assert "MANGA_MEMORY_MAX_TOKENS=2476" in small.remedy
-    monkeypatch.setenv("MANGA_MEMORY_MAX_TOKENS", "2476")
-    _, found = doctor(capsys, "--durable", sqlite_url, "--window", "6000")
-    assert sound(found, "process.window")
-
-
 def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:
-    assert run(["doctor", "--hot", "memory://", "--durable", sqlite_url, "--window", "100"]) == 1
+    assert run(["doctor", "--hot", "memory://", "--durable", f"{sqlite_url}.none"]) == 1
     printed = capsys.readouterr().out
-    assert "PROBLEM process.window" in printed
-    assert "-> use a model with a larger window" in printed
+    assert "PROBLEM durable.table" in printed
+    assert "-> run strands-manga-memory init-table" in printed
     assert "1 problems" in printed
-
-
-@pytest.mark.parametrize(("consistency", "warned"), [("EVENTUAL", True), (None, True), ("STRONG", False)])
-def test_a_global_table_that_several_regions_may_write(
-    dynamodb_server: servers.DynamoDB, unique: str, consistency: str | None, warned: bool
-) -> None:
-    from strands_manga_memory.ops.store_checks import check_durable
-
-    table = open_table(dynamodb_server.table_url(unique))
-    assert isinstance(table, DynamoDBTable)
-    table.create_if_missing()
-
-    def replicated(parsed: Any, **_: Any) -> None:
-        parsed["Table"]["Replicas"] = [{"RegionName": "eu-west-1"}, {"RegionName": "ap-northeast-1"}]
-        if consistency is not None:
-            parsed["Table"]["MultiRegionConsistency"] = consistency
-
-    table.client.meta.events.register("after-call.dynamodb.DescribeTable", replicated)
-    found = [finding for finding in check_durable(table, tier="durable", clock=time.time) if finding.check == "durable.regions"]
-    assert [finding.level for finding in found] == [Level.WARNING] * warned
-    assert all("ap-northeast-1, eu-west-1" in finding.detail and "one region" in finding.remedy for finding in found)

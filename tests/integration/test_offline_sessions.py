@@ -1,4 +1,4 @@
-"""Sessions of the smaller protocol without an agent: sweeps that finalize, inspection, doctor, forks, damage."""
+"""Sessions of the smaller protocol without an agent: sweeps that finalize, inspection, forks, damage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
-from strands_manga_memory.ops.doctor import check_conversations
-from strands_manga_memory.session.tiers import ExpiryEntry, Place, Tiers
+from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -123,30 +122,6 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
     """Nothing is created by a look."""
     assert inspect_conversation(PLACE, **world.stores) is None
     assert world.rows == []
-
-
-def checks(world: World, codec: Codec | None = None) -> list[tuple[str, str]]:
-    """Return the status and check of each finding about the conversation."""
-    found = check_conversations(world.durable, [ExpiryEntry(PLACE, 0, {})], codec, clock=world.clock)
-    return [(one.level.value, one.check) for one in found]
-
-
-def test_doctor_names_damaged_turns_and_a_missing_key(tmp_path: Path) -> None:
-    """Heads and turns are read with the application's codec; nothing is changed."""
-    world = World(tmp_path)
-    assert checks(world) == [("ok", "durable.records")]
-    world.talk("one", "two", "three")
-    assert checks(world) == [("ok", "durable.records")]
-    (row, *_) = [row for row in world.durable.query(PLACE.session) if "#TURN#" in row["sk"]]
-    world.durable.put({**row, "turn": row["turn"].replace("one", "ten")})
-    assert checks(world) == [("ok", "durable.records"), ("problem", "durable.turns")]
-    sealed = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
-    other = World(tmp_path / "other") if (tmp_path / "other").mkdir() is None else world
-    agent = other.agent(codec=sealed)
-    agent("one")
-    agent._session_manager.close()
-    assert checks(other) == [("problem", "durable.records")]
-    assert checks(other, sealed) == [("ok", "durable.records")]
 
 
 def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:

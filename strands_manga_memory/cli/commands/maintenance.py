@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 from strands import Agent
+from strands.types.content import Messages
 
 from strands_manga_memory.cli.options import (
     CodecName,
@@ -28,9 +29,9 @@ from strands_manga_memory.cli.options import (
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines, print_table, progress
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import diagnose
-from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.ops.store_checks import Finding, Level
 from strands_manga_memory.telemetry import OperationStats, recorder
+from strands_manga_memory.testing import ScriptedModel
 
 _SIGNS = {
     Level.OK: Text("ok", "green"),
@@ -43,19 +44,15 @@ def doctor(
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
-    model: ModelName = None,
     codec: CodecName = None,
-    window: Annotated[int | None, typer.Option(help="Tokens of the context window; default: that of --model.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
 ) -> int:
     """Check a deployment and print its problems with remedies. Exits with 1 if there is a problem."""
-    if model is not None and window is None:
-        window = loaded(model).context_window_limit
     found: list[Finding] = []
     settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
     with progress("checks") as advance:
-        for finding in diagnose(settings, window=window, codec=codec_of(codec)):
+        for finding in diagnose(settings, codec=codec_of(codec)):
             found.append(finding)
             advance()
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
@@ -96,7 +93,12 @@ def bench(
     recorder.stats()
     user = f"bench-{uuid.uuid4().hex}"
     text = ("manga " * (size // 6 + 1))[:size]
-    model = StandInModel(text)
+
+    def answer(_: Messages) -> str:
+        model.requests.clear()  # a long run would otherwise keep all of them
+        return text
+
+    model = ScriptedModel(answer)
 
     def agent(number: int) -> Agent:
         return memory.agent(model, user_id=user, session_id=str(number), agent_id="bench", callback_handler=None)

@@ -1,4 +1,4 @@
-"""Commands ``cost``, which estimates the cost and capacity of a deployment, and ``ttl-advice``, which recommends a TTL."""
+"""Commands ``cost``, which estimates the cost of a deployment, and ``ttl-advice``, which recommends a TTL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from strands_manga_memory.cli.options import Durable, Json, settings_of
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_table
-from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice, synthetic_gaps
+from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice
 from strands_manga_memory.ops.advice import ttl_advice as advised
-from strands_manga_memory.ops.cost_model import ASSUMPTIONS, CapacityPlan, Cost, CostModel, capacity_plan, differences
+from strands_manga_memory.ops.cost_model import Cost, CostModel, differences
 from strands_manga_memory.ops.workload import Workload
 from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.stores import open_table
@@ -37,7 +37,7 @@ def cost(
     preset: Annotated[str, typer.Option(help="'measured': this package; 'paper': a published design.")] = "measured",
     as_json: Json = False,
 ) -> None:
-    """Estimate the monthly cost of a deployment, and the nodes and partitions it needs."""
+    """Estimate the resources and the cost of a deployment per month."""
     if preset not in ("measured", "paper"):
         raise typer.BadParameter(f"--preset must be measured or paper, got {preset!r}")
     workload = Workload(
@@ -53,7 +53,7 @@ def cost(
     if model is not None:
         workload = replace(workload, models=_shares(model))
     chosen = CostModel.paper(workload) if preset == "paper" else CostModel.measured(workload)
-    found, plan = chosen.cost(), capacity_plan(chosen)
+    found = chosen.cost()
     if as_json:
         print_json(
             {
@@ -61,13 +61,11 @@ def cost(
                 "workload": {**vars(workload), "models": dict(workload.models)},
                 "total_usd_month": found.total_usd_month,
                 **asdict(found),
-                "capacity": asdict(plan),
-                "assumptions": list(ASSUMPTIONS),
                 "differences": [asdict(each) for each in differences(workload)],
             }
         )
         return
-    _print_cost(workload, found, plan, preset)
+    _print_cost(workload, found, preset)
 
 
 def _shares(given: list[str]) -> dict[str, float]:
@@ -77,7 +75,7 @@ def _shares(given: list[str]) -> dict[str, float]:
         raise typer.BadParameter(f"--model must be NAME=SHARE, such as haiku=0.8, got {given}") from error
 
 
-def _print_cost(workload: Workload, found: Cost, plan: CapacityPlan, preset: str) -> None:
+def _print_cost(workload: Workload, found: Cost, preset: str) -> None:
     use = found.use
     console().print(
         f"{workload.messages_per_day:,.0f} messages a day of {workload.users:,.0f} users, "
@@ -92,16 +90,6 @@ def _print_cost(workload: Workload, found: Cost, plan: CapacityPlan, preset: str
         f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units, {use.read_units / 1e6:,.1f}M read units, "
         f"{use.stored_gb + use.index_gb:,.1f} GB stored, {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
     )
-    table = [
-        (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else value)
-        for name, value in vars(plan).items()
-        if name != "limits"
-    ]
-    print_table("Capacity at the peak", ("quantity", "value"), table, right=(1,))
-    for limit in plan.limits:
-        console().print(f"limit: {limit}")
-    for assumption in ASSUMPTIONS:
-        console().print(f"assumption: {assumption}", style="dim")
     print_table(
         "Differences between the published design and this package",
         ("quantity", "paper", "measured", "reason"),
@@ -115,24 +103,16 @@ _STEPS = (60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14
 
 
 def ttl_advice(
-    synthetic: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Use N random gaps, typical of a shop's chat.")
-    ] = None,
     days: Annotated[float, typer.Option(min=1, max=90, help="Days of recorded gaps to use.")] = 30,
     ttl_seconds: Annotated[float, typer.Option(min=1, help="Current TTL in seconds.")] = 2_700,
     durable: Durable = None,
     as_json: Json = False,
 ) -> int:
     """Recommend a TTL for the hot tier from the gaps between turns. Show the share of users who return within various TTLs."""
-    if synthetic is not None:
-        gaps = synthetic_gaps(synthetic)
-    else:
-        with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:
-            gaps = stored_gaps(table, since=time.time() - days * 86_400)
+    with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:
+        gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
-        messages.print(
-            "no gaps were recorded yet: sessions record them while they are used; --synthetic 100000 shows an example"
-        )
+        messages.print("no gaps were recorded yet: sessions record them while they are used")
         return FAILED
     advice = advised(gaps)
     if as_json:

@@ -1,20 +1,19 @@
-"""Commands that create the tables, print the least permissions of a worker, and show the effective settings."""
+"""Commands that create the tables, print the least AWS permissions of a worker, and show the effective settings."""
 
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings, rows
-from strands_manga_memory.cli.options import Durable, Hot, Json, Users, settings_of
+from strands_manga_memory.cli.options import Durable, Json, Users, settings_of
 from strands_manga_memory.cli.output import messages, print_json, print_lines
-from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy, redis_acl
+from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
 from strands_manga_memory.stores.table import TableSchema
-from strands_manga_memory.stores.urls import redis_prefix, table_name, users_table_url, without_password
+from strands_manga_memory.stores.urls import table_name, users_table_url, without_password
 
 
 def init_table(
@@ -50,31 +49,16 @@ def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 
 
-class Kind(StrEnum):
-    """Output of the command ``permissions``: an AWS IAM policy, or arguments of the Redis command ``ACL SETUSER``."""
-
-    IAM = "iam"
-    ACL = "acl"
-
-
 def permissions(
-    print_: Annotated[Kind, typer.Option("--print", help="IAM policy, or arguments of ACL SETUSER.")] = Kind.IAM,
-    hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
-    user: Annotated[str, typer.Option(help="Name of the Redis user.")] = "manga-memory",
     region: Annotated[str, typer.Option(help="AWS region.")] = "*",
     account: Annotated[str, typer.Option(help="AWS account.")] = "*",
     stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences are sent to one.")] = None,
     setup: Annotated[bool, typer.Option("--setup", help="Include the permissions to create the tables.")] = False,
 ) -> None:
-    """Print the least permissions that a worker needs."""
-    settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
-    if print_ is Kind.ACL:
-        is_cluster = "+cluster" in settings.hot_url.partition("://")[0]
-        print(redis_acl(user, prefix=redis_prefix(settings.hot_url), cluster=is_cluster))  # noqa: T201
-        return
-
+    """Print the IAM policy with the least permissions that a worker needs."""
+    settings = settings_of(durable_url=durable, users_url=users)
     arns = [
         f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}" for schema, url in _table_urls(settings).items()
     ]

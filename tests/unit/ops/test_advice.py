@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +97,22 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     assert [count for _, count in found.steps()] == [2, 1, 1]
 
 
-def test_advice_from_made_up_gaps(capsys: Any) -> None:
-    assert run(["ttl-advice", "--synthetic", "2000", "--json"]) == 0
+def test_the_command_shows_the_recorded_gaps(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    url, now = f"sqlite:///{tmp_path}/s.sqlite3", time.time()
+    with closing(SQLiteTable(tmp_path / "s.sqlite3")) as table:
+        table.create_if_missing()
+        writer = Writer()
+        recorded = ReturnGaps(table, writer)
+        for value in [60.0] * 1_700 + [900.0] * 200 + [40_000.0] * 100:
+            recorded.add(value, now)
+        recorded.save(now)
+        assert writer.drain(5)
+    assert run(["ttl-advice", "--durable", url, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["gaps"] == 2000
-    assert found["resumed_at_knee"] == pytest.approx(0.9, abs=0.1)
-    assert run(["ttl-advice", "--synthetic", "2000"]) == 0
-    assert "knee:" in capsys.readouterr().out
+    assert found["resumed_at_knee"] == pytest.approx(0.95, abs=0.01)
+    assert run(["ttl-advice", "--durable", url, "--ttl-seconds", "86400"]) == 0
+    printed = capsys.readouterr().out
+    assert "knee:" in printed
+    assert max(map(len, printed.splitlines())) <= 80
