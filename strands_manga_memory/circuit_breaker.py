@@ -6,7 +6,6 @@ After a wait, the breaker admits single calls as probes. This module performs no
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -49,7 +48,7 @@ class BreakerEvent:
         name: The breaker's name.
         before: State before the change.
         after: State after the change.
-        reason: ``failures``, ``probe_failed``, ``probe``, ``probe_succeeded`` or ``manual``.
+        reason: ``failures``, ``probe_failed``, ``probe``, ``probe_succeeded`` or ``reset``.
         at: Time by the breaker's clock, in seconds.
     """
 
@@ -109,7 +108,7 @@ class CircuitBreaker:
         lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the wait
             that would follow a failure of the probe.
         name: Name in events and logs.
-        clock: Monotonic seconds. If the clock is set back, a running wait begins again at its full length.
+        clock: Monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the thread that caused the
             change. No lock is held during the call.
     """
@@ -137,9 +136,7 @@ class CircuitBreaker:
         self._generation = 0
         self._failures = 0
         self._next_wait = reset_after
-        self._changed_at = clock()
-        self._open_for = self._open_until = 0.0
-        self._opened_by = ""
+        self._open_until = 0.0
         self._probe: Permit | None = None
         self._probe_since = 0.0
 
@@ -153,7 +150,7 @@ class CircuitBreaker:
                 return Permit(self, self._generation, is_probe=False)
             now = self._clock()
             if self._state is _OPEN:
-                if self._remaining(now) > 0:
+                if self._open_until > now:
                     return None
                 event = self._change(_HALF_OPEN, "probe", now)
             elif self._probe_holds(now):
@@ -190,7 +187,7 @@ class CircuitBreaker:
                 self._failures = 0
                 return
             event = None
-            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+            if self._state is _OPEN and self._open_until <= self._clock():
                 self._change(_HALF_OPEN, "probe")
             if succeeded or self._state is not _OPEN:
                 event = self._count(succeeded=succeeded)
@@ -205,14 +202,7 @@ class CircuitBreaker:
             return self._trip("probe_failed")
         return self._trip("failures") if self._failures >= self._most_failures else None
 
-    # Manual changes
-
-    def open(self) -> None:
-        """Open the breaker until ``reset`` is called, or ``record`` reports a success."""
-        with self._lock:
-            event = self._change(_OPEN, "manual")
-            self._open_at(self._changed_at, math.inf)
-        self._notify(event)
+    # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
         """Continue the breaker of an earlier process.
@@ -224,13 +214,13 @@ class CircuitBreaker:
         with self._lock:
             if seconds > 0:
                 self._change(_OPEN, "failures")
-                self._open_at(self._changed_at, seconds)
+                self._open_until = self._clock() + seconds
             self._failures = failures
 
     def reset(self) -> None:
         """Close the breaker, and reset the count of failures and the waiting time."""
         with self._lock:
-            event = self._change(_CLOSED, "manual")
+            event = self._change(_CLOSED, "reset")
             self._next_wait = self._reset_after
         self._notify(event)
 
@@ -240,7 +230,7 @@ class CircuitBreaker:
     def state(self) -> State:
         """Current state of the breaker, half-open as soon as the breaker would admit a probe."""
         with self._lock:
-            if self._state is _OPEN and self._remaining(self._clock()) <= 0:
+            if self._state is _OPEN and self._open_until <= self._clock():
                 return _HALF_OPEN
             return self._state
 
@@ -258,35 +248,21 @@ class CircuitBreaker:
         return self._failures
 
     @property
-    def reason(self) -> str:
-        """Reason why the breaker opened last, such as ``failures`` or ``manual``; empty while the breaker is closed."""
-        return self._opened_by
-
-    @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted; 0 if at once, infinity if the breaker is open until ``reset`` is called."""
+        """Seconds until a call may be admitted; 0 if at once."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:
-                return max(0.0, self._remaining(now))
+                return max(0.0, self._open_until - now)
             if self._state is _HALF_OPEN and self._probe_holds(now):
                 return max(0.0, self._probe_lease() - (now - self._probe_since))
             return 0.0
 
     # Under the lock
 
-    def _remaining(self, now: float) -> float:
-        if now < self._changed_at:  # a clock set back: wait no longer than a whole open time
-            self._open_at(now, self._open_for)
-        return self._open_until - now
-
-    def _open_at(self, now: float, seconds: float) -> None:
-        self._changed_at, self._open_for, self._open_until = now, seconds, now + seconds
-
     def _probe_holds(self, now: float) -> bool:
         if self._probe is None:
             return False
-        self._probe_since = min(self._probe_since, now)
         return now - self._probe_since < self._probe_lease()
 
     def _probe_lease(self) -> float:
@@ -297,7 +273,7 @@ class CircuitBreaker:
         if self._state is _CLOSED:
             self._next_wait = self._reset_after
         event = self._change(_OPEN, reason, now)
-        self._open_at(now, self._next_wait)
+        self._open_until = now + self._next_wait
         self._next_wait = min(self._max_reset_after, 2 * self._next_wait)
         return event
 
@@ -305,12 +281,9 @@ class CircuitBreaker:
         at = self._clock() if now is None else now
         before, self._state = self._state, state
         self._generation += 1
-        self._changed_at, self._probe = at, None
+        self._probe = None
         if state is _CLOSED:
             self._failures = 0
-            self._opened_by = ""
-        elif state is _OPEN:
-            self._opened_by = reason
         return BreakerEvent(self.name, before, state, reason, at) if before is not state else None
 
     def _notify(self, event: BreakerEvent | None) -> None:

@@ -26,10 +26,7 @@ async def invoke(payload: dict[str, Any], context: RequestContext) -> dict[str, 
     """Answer one prompt."""
     scope = ConversationScope(payload["user"], context.session_id or "default")
     session = memory.session(scope)
-    await session.prefetch()
-    agent = memory.agent(
-        model, user_id=scope.user_id, session_id=scope.session_id, session_manager=session, callback_handler=None
-    )
+    agent = await memory.agent_async(model, scope=scope, session_manager=session, callback_handler=None)
     try:
         return {"answer": str(await agent.invoke_async(payload["prompt"])).strip()}
     finally:

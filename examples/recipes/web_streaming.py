@@ -1,6 +1,6 @@
 """A streaming chat over HTTP with FastAPI.
 
-``prefetch`` reads the session without blocking the event loop. Saving does not block it either.
+``agent_async`` reads the session without blocking the event loop. Saving does not block it either.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ async def chat(session: str, request: Request, x_user: str = Header()) -> Stream
     """Stream the answer to the text in the body. Take the user id from your login, never from the client."""
     memory: MangaMemory = app.state.memory
     scope = ConversationScope(x_user, session)
-    await memory.prefetch(scope)
-    agent = memory.agent(model, user_id=scope.user_id, session_id=scope.session_id, callback_handler=None)
+    agent = await memory.agent_async(model, scope=scope, callback_handler=None)
     text = (await request.body()).decode()
 
     async def answer() -> AsyncIterator[str]:

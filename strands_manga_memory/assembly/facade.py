@@ -134,7 +134,6 @@ class MangaMemory:
             if table is not None:
                 table.create_if_missing()
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
-        self._prefetched: dict[ConversationScope, tuple[TieredSessionManager, agent_parts.UserTier]] = {}
         self._guards: weakref.WeakSet[mcp.GuardedMCPTools] = weakref.WeakSet()
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
@@ -244,12 +243,10 @@ class MangaMemory:
         wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
         scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
-        ready = self._prefetched.pop(scope, None)  # also if it is not used, because this agent's turns make it out of date
-        ready = None if settings else ready
-        tier = ready[1] if ready else agent_parts.UserTier.load(self._environment, scope)
+        tier = agent_parts.UserTier.load(self._environment, scope)
         manager = None
         if session and own.get("session_manager") is None:
-            manager = ready[0] if ready else self._manager(scope, settings, tier)
+            manager = self._manager(scope, settings, tier)
         history_manager = agent_parts.make_history_manager(wanted, summary_schedule, session=manager, hot=self._stores["hot"])
         arguments: dict[str, Any] = {"conversation_manager": history_manager}
         if scope.agent_id != "default":
@@ -285,13 +282,6 @@ class MangaMemory:
         """
         check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier())
-
-    async def prefetch(self, scope: ConversationScope) -> None:
-        """Read a conversation off the event loop. The next agent of this conversation is then built without I/O."""
-        tier = await asyncio.to_thread(agent_parts.UserTier.load, self._environment, scope)
-        manager = await asyncio.to_thread(self._manager, scope, {}, tier)
-        await manager.prefetch(scope.agent_id)
-        self._prefetched[scope] = manager, tier
 
     def _manager(
         self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: agent_parts.UserTier
@@ -567,7 +557,6 @@ class MangaMemory:
         """
         writer = shared_writer(self._stores["hot"] if self.hot.survives_process else None, self.durable)
         close_sessions(members_of(self._managers), writer)
-        self._prefetched.clear()
         gaps_of(writer, self._stores["durable"]).save(self._clock())
         are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()

@@ -126,9 +126,7 @@ class Call:
         permit = breaker.try_acquire()
         note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
         if permit is None:
-            why = "it has been taken out of use"
-            if breaker.reason != "manual":
-                why = f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
+            why = f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {why}.")
         return permit
 

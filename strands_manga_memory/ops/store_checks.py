@@ -291,7 +291,7 @@ _HOT_REMEDIES = {
     "authentication": ("hot.auth", "put user and password into the URL: redis://user:password@host:port"),
     "permission": (
         "hot.permission",
-        "grant the permissions of guide/security.md, Least privilege (and +info +cluster for this doctor)",
+        "ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys (and +info +cluster for this doctor)",
     ),
     "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -111,7 +110,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             max_unsaved=max_unsaved,
         )
         super().__init__(session_id, tiers)
-        self._prefetched: dict[str, tuple[AgentConversation, list[Message] | None]] = {}
 
     def __repr__(self) -> str:
         rules = f"flush_every={self._tiers.flush_every}, refresh={self._tiers.refresh!r}"
@@ -164,20 +162,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
 
-    async def prefetch(self, agent_id: str | None = None) -> None:
-        """Read an agent's conversation off the event loop, so that the agent can then be built without I/O.
-
-        Raises:
-            StoreUnavailableError: The stored conversation cannot be read.
-            CorruptRecordError: A stored record is damaged.
-        """
-        id_ = self._agent_id(agent_id)
-        self._prefetched[id_] = await asyncio.to_thread(self._opened, id_)
-
-    def _opened(self, agent_id: str) -> tuple[AgentConversation, list[Message] | None]:
-        conversation = self._new("A", agent_id)
-        return conversation, conversation.open()
-
     # Strands' session interface
 
     def initialize(self, agent: Agent, **kwargs: Any) -> None:
@@ -198,10 +182,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             agent.conversation_manager.persist_layout = False
         else:  # no conversation manager of this package, which would render the requests
             agent.add_middleware(InvokeModelStage.Input, render_request)
-        is_read = agent.agent_id in self._prefetched
-        conversation, messages = self._prefetched.pop(agent.agent_id) if is_read else self._opened(agent.agent_id)
+        conversation = self._new("A", agent.agent_id)
         live = SessionAgent(agent, conversation)
-        live.begin(agent, messages)
+        live.begin(agent, conversation.open())
         self._conversations["A", agent.agent_id] = conversation
         self._agents[agent.agent_id] = live
 

@@ -125,21 +125,6 @@ class EntityLayer(Layer):
         return entity
 
     @change
-    def confirm(self, type_: str, value: str | None = None) -> None:
-        """Mark the active entities of a type as confirmed, so that the model sees them without the note "(inferred)".
-
-        With ``value``, confirm only the entity with this value, and remove the other entities of the type. If no active entity
-        matches, nothing changes.
-        """
-        chosen = tuple(
-            each.replaced(confidence=Confidence.CONFIRMED)
-            for each in self.groups.get(type_, ())
-            if value is None or each.value == value
-        )
-        if chosen:
-            self.groups = {**self.groups, type_: chosen}
-
-    @change
     def drop(self, *types: str) -> None:
         """Remove the active entities of the given types. Without types, keep only the entities that describe the user."""
         self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, TypedDict
 
@@ -104,8 +104,7 @@ class StateCoordinator(Plugin):
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
             are not stopped. The thread of a plain ``def`` tool keeps running. If an ``async`` tool ignores its cancellation,
             the turn waits for the end of the tool. Default 30,000.
-        offer_tools: Tools with which the model can read and change the state: True: all, False: none, or names of
-            ``TOOL_NAMES``. Default True.
+        offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
         source: Source of the environment.
         scope: Scope of the conversation; required with ``source`` and ``hot``.
@@ -141,7 +140,7 @@ class StateCoordinator(Plugin):
         max_tokens: int = 400,
         time_budget_ms: float = 3000.0,
         tool_timeout_ms: float | None = 30_000.0,
-        offer_tools: bool | Collection[str] = True,
+        offer_tools: bool = True,
         limits: StateLimits | None = None,
         source: EnvironmentSource | None = None,
         scope: ConversationScope | None = None,
@@ -164,10 +163,6 @@ class StateCoordinator(Plugin):
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if (source is not None or hot is not None) and scope is None:
             raise ValueError("scope must be given with source and hot: it identifies the conversation")
-        offered = TOOL_NAMES if offer_tools is True else () if offer_tools is False else tuple(offer_tools)
-        unknown = sorted(set(offered) - set(TOOL_NAMES))
-        if unknown:
-            raise ValueError(f"offer_tools must name some of {', '.join(TOOL_NAMES)}; got {unknown}")
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
         kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
         store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock, limits or StateLimits())
@@ -182,7 +177,7 @@ class StateCoordinator(Plugin):
         self._environment_tracker = EnvironmentTracker(source, scope, changes, deadline=deadline, environment=environment)
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
-        self._tools = [getattr(self, name) for name in TOOL_NAMES if name in offered]
+        self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
         if self._intents:
             self._describe_intents()
         self._recorder = Recorder(store, self.task, session, expires_after_turns)
@@ -283,11 +278,6 @@ class StateCoordinator(Plugin):
         return _render(lines, self.max_tokens)
 
     # Tools of the model. An invalid value is an error result that names the rule.
-
-    @tool
-    def read_conversation_state(self) -> str:
-        """Read the state of the conversation: intent, known and missing slots, mentioned entities, goals."""
-        return self.to_agent_context() or "Nothing is known yet."
 
     @tool(description="Set the user's intent, and fill slots with values that the user gave.")
     def update_slots(self, intent: str = "", values: dict[str, _Text] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002

@@ -40,8 +40,8 @@ from strands_manga_memory.state.state_store import StateStore
 from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.codec import as_json
 
-TOOL_NAMES = ("read_conversation_state", "update_slots", "note_entity", "manage_goal")
-"""Names of the tools with which the model reads and changes the state. Their calls are not recorded as steps of the task."""
+TOOL_NAMES = ("update_slots", "note_entity", "manage_goal")
+"""Names of the tools with which the model changes the state. Their calls are not recorded as steps of the task."""
 
 _USER_TYPES = {"email", "url", "phone", "reference"}
 """Entity types with exact values that are extracted from the user's messages only."""

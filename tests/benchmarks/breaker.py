@@ -79,7 +79,7 @@ def _timed(step: Callable[[], object], times: int) -> list[float]:
 
 def _check() -> dict[str, float]:
     closed, opened = CircuitBreaker(), CircuitBreaker()
-    opened.open()
+    opened.restore(5, 3600.0)
 
     def check() -> None:
         permit = closed.try_acquire()
@@ -108,7 +108,7 @@ async def _calls() -> dict[str, float]:
     for _ in progress(range(_CALLS), f"{_CALLS} calls, bare and guarded side by side"):
         times["bare"].append(await _call_us(trivial))
         times["guarded"].append(await _call_us(guarded))
-    guarded.breaker.open()
+    guarded.breaker.restore(5, 3600.0)
     rejections = [await _call_us(guarded) for _ in range(_CALLS)]
     return {
         "bare_call_p50_us": median(times["bare"]),

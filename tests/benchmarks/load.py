@@ -217,8 +217,7 @@ class Load:
         if churn and self.turns[number] >= 20:
             await asyncio.to_thread(self.agents[number]._session_manager.close)  # type: ignore[union-attr]
             self.users[number], self.turns[number] = next(self.numbers), 0
-            await self.memory.prefetch(self.scope(number))
-            self.agents[number] = self._agent(number)
+            self.agents[number] = await asyncio.to_thread(self._agent, number)
         free.append(number)
 
     async def _live_turn(self, number: int) -> float:
@@ -226,9 +225,9 @@ class Load:
 
     async def _stateless_turn(self, number: int) -> float:
         start = time.perf_counter()
-        await self.memory.prefetch(self.scope(number))
-        prefetched = time.perf_counter() - start
-        return prefetched + await self._timed_turn(self._agent(number), number)
+        agent = await asyncio.to_thread(self._agent, number)
+        restored = time.perf_counter() - start
+        return restored + await self._timed_turn(agent, number)
 
     async def _timed_turn(self, agent: Agent, number: int) -> float:
         found: list[float] = []

@@ -13,7 +13,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +89,6 @@ class Side:
     """Agents whose turns are timed: how to build one, and the work before that and after each turn."""
 
     build: Callable[[], Agent]
-    prefetch: Callable[[], Awaitable[None]] | None = None
     settle: Callable[[], object] = lambda: None
 
 
@@ -99,7 +98,6 @@ def ours(memory: MangaMemory, session: str) -> Side:
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
         lambda: bare_agent(**memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)),
-        lambda: memory.prefetch(scope),
         lambda: writer.drain(30.0),
     )
 
@@ -124,9 +122,7 @@ async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
     async def layered_turn(prompt: str) -> Agent:
         of_turn = live
         if restored:
-            if side.prefetch is not None:
-                await side.prefetch()
-            of_turn = side.build()
+            of_turn = await asyncio.to_thread(side.build)
         await of_turn.invoke_async(prompt)
         return of_turn
 

@@ -111,7 +111,6 @@ def test_model_overflow(tmp_path: Path) -> None:
         agent(f"{number} " + "word " * 40)
     assert str(agent.messages[-1]["content"]).count("ok") == 1  # it went on
     memory.close()
-    settings = MangaMemorySettings(durable_url=url)
     [place] = places("s", user="u", durable=open_table(url))
     seen = inspect(place, hot=None, durable=open_table(url))
     assert seen is not None

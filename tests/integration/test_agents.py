@@ -223,16 +223,6 @@ def test_what_reads_or_ends_a_session_takes_its_scope(memory: MangaMemory) -> No
     memory.close()
 
 
-async def test_a_conversation_read_in_advance_is_not_used_after_later_turns(memory: MangaMemory) -> None:
-    """An agent with settings of its own does not use the read conversation, and the agent after it reads it again."""
-    scope = ConversationScope("u", "s")
-    await memory.prefetch(scope)
-    first = memory.agent(ScriptedModel(), scope=scope, flush_every=1, callback_handler=None)
-    await first.invoke_async("hello")
-    assert len(memory.agent(ScriptedModel(), scope=scope, callback_handler=None).messages) == 2
-    await memory.close_async()
-
-
 def test_a_history_is_compacted_near_the_window_when_it_is_asked_for(memory: MangaMemory) -> None:
     @tool
     def catalogue() -> str:

@@ -371,5 +371,5 @@ def test_what_is_printed_for_people(sqlite_url: str, capsys: Any) -> None:
     assert run(["doctor", "--hot", "memory://", "--durable", f"{sqlite_url}.none"]) == 1
     printed = capsys.readouterr().out
     assert "PROBLEM durable.table" in printed
-    assert "-> run strands-manga-memory init-table" in printed
+    assert "`strands-manga-memory init-table` makes it" in printed
     assert "1 problems" in printed

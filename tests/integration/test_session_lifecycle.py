@@ -29,8 +29,6 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.servers import wait_until
 from tests.unit.session.support import (
     PATIENT,
-    CountingHot,
-    CountingTable,
     Stores,
     agent,
     assistant,
@@ -409,40 +407,6 @@ def test_bad_ids_fail_at_construction(both: Stores, session_id: Any) -> None:
 
 
 # Looking and waiting
-
-
-async def test_prefetch_leaves_nothing_to_read(both: Stores) -> None:
-    def use() -> None:
-        live = both.agent()
-        live("hello")
-        live._session_manager.flush()
-
-    await asyncio.to_thread(use)
-    both.hot, both.durable = CountingHot(both.hot), CountingTable(both.durable)
-    manager = both.manager()
-    await manager.prefetch()
-    before = both.hot.calls[:], both.durable.calls[:]
-    assert before[0]
-    assert texts(agent(manager).messages) == ["hello", "ok"]
-    assert (both.hot.calls, both.durable.calls) == before
-
-
-async def test_forty_prefetches_at_once(both: Stores) -> None:
-    managers = [both.manager(f"{both.session}-{number}") for number in range(40)]
-    await asyncio.wait_for(asyncio.gather(*(manager.prefetch() for manager in managers)), 20)
-    for manager in managers:
-        assert agent(manager).messages == []
-
-
-async def test_cancelled_prefetches_do_no_harm(both: Stores) -> None:
-    for number in range(20):
-        task = asyncio.create_task(both.manager(f"{both.session}-{number}").prefetch())
-        await asyncio.sleep(0)
-        task.cancel()
-    live = both.agent()
-    await asyncio.wait_for(live.invoke_async("hello"), 20)
-    await asyncio.to_thread(live._session_manager.flush)
-    assert texts(both.agent().messages) == ["hello", "ok"]
 
 
 def test_records_carry_what_the_mission_asks_for(both: Stores) -> None:

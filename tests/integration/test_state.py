@@ -624,7 +624,7 @@ def test_a_number_of_the_model_fills_a_slot() -> None:
     assert coordinator.dialogue.slot("volume").value == "3"
 
 
-def test_the_model_reads_and_changes_the_state_with_tools() -> None:
+def test_the_model_changes_the_state_with_tools() -> None:
     replies = [
         [use("update_slots", "t1", intent="reorder", values={"volume": "volume 3", "format": "vinyl"}, confirmed=True)],
         [use("update_slots", "t2", values={"format": "paper"})],
@@ -632,7 +632,6 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
         [use("manage_goal", "t5", action="set", text="reorder volume 3")],
         [use("manage_goal", "t6", action="add_subtask", id="find", text="find it")],
         [use("manage_goal", "t7", action="dance"), use("update_slots", "t9", intent="dance")],
-        [use("read_conversation_state", "t8")],
         "done",
     ]
     model = ScriptedModel(replies)
@@ -655,7 +654,6 @@ def test_the_model_reads_and_changes_the_state_with_tools() -> None:
     assert "intent must be one of reorder; got 'dance'" in texts["t9"]
     specs = {spec["name"]: spec["description"] for spec in model.requests[0].tool_specs or []}
     assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
-    assert "volume = 3" in texts["t8"]
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
     assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
     assert coordinator.task.steps == {}
@@ -755,11 +753,9 @@ def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
     assert coordinator.dialogue.slot("volume").value is None
 
 
-def test_only_the_tools_that_are_named_are_offered() -> None:
+def test_tools_are_offered_unless_they_are_refused() -> None:
     assert agent_with(StateCoordinator(offer_tools=False)).tool_names == []
-    assert agent_with(StateCoordinator(offer_tools=["update_slots"])).tool_names == ["update_slots"]
-    with pytest.raises(ValueError, match="offer_tools must name some of read_conversation_state"):
-        StateCoordinator(offer_tools=["fly"])
+    assert sorted(agent_with(StateCoordinator()).tool_names) == ["manage_goal", "note_entity", "update_slots"]
 
 
 def test_finding_of_the_goal_is_shown_once() -> None:
@@ -1056,10 +1052,6 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
     plain = memory.agent_kwargs(user_id="u1", session_id="s2")
     assert coordinator_of(Agent(model=ScriptedModel(), callback_handler=None, **plain)) is None
     assert plain["session_manager"]._tiers.ttl.ttl(1) == 2700
-    asyncio.run(memory.prefetch(ConversationScope("u1", "s3")))
-    tiers["tier"] = "unheard of"
-    ready = memory.agent_kwargs(user_id="u1", session_id="s3", task_state={"max_tokens": 100})
-    assert ready["session_manager"]._tiers.ttl.ttl(1) == 2700
     memory.close()
 
 
@@ -1088,7 +1080,7 @@ def test_confidence_is_inferred_for_tools_and_confirmed_for_users() -> None:
         "order_id": Confidence.INFERRED,
     }
     assert "asin B07X1234 (inferred)" in coordinator.to_agent_context()
-    coordinator.entities.confirm("asin")
+    coordinator.entities.set("asin", "B07X1234")
     assert "(inferred)" not in coordinator.to_agent_context().partition("order_id")[0]
     assert all(each.message for each in known.values())
 

@@ -154,15 +154,16 @@ def test_a_restored_breaker_waits_for_the_rest_of_its_time() -> None:
     assert breaker.state == "open"
 
 
-def test_it_can_be_operated_by_hand() -> None:
-    breaker, clock = breaker_of()
-    breaker.open()
-    assert (breaker.state, breaker.reason, breaker.retry_after) == ("open", "manual", math.inf)
-    clock.advance(1e9)
-    assert breaker.try_acquire() is None
+def test_a_reset_closes_it_and_the_next_wait_is_the_first_one() -> None:
+    breaker, clock = breaker_of(failures=1, max_reset_after=300)
+    fail(breaker)
+    clock.advance(30)
+    fail(breaker)
+    assert breaker.retry_after == 60
     breaker.reset()
-    assert (breaker.state, breaker.reason) == ("closed", "")
-    assert breaker.try_acquire() is not None
+    assert breaker.state == "closed"
+    fail(breaker)
+    assert breaker.retry_after == 30
 
 
 def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:

@@ -299,14 +299,6 @@ def test_a_change_of_subject_leaves_what_is_the_users() -> None:
         assert list(layer.groups) == left
 
 
-def test_one_of_several_is_confirmed() -> None:
-    entities = entities_after([entity("volume", str(number), by_user=False) for number in (1, 2)])
-    entities.confirm("volume", "2")
-    entities.confirm("asin")
-    [kept] = entities.active()
-    assert (kept.value, kept.confidence) == ("2", Confidence.CONFIRMED)
-
-
 def test_types_without_end_are_bounded() -> None:
     layer = entities_after(*([entity(f"type{number}", "x", turn=number)] for number in range(100)))
     assert len(layer.groups) == 30
