@@ -99,22 +99,6 @@ def test_one_of_16_threads_gets_the_probe() -> None:
     assert sum(permit is not None for permit in permits) == 1
 
 
-def test_a_clock_that_jumps_never_makes_the_wait_longer() -> None:
-    breaker, clock = breaker_of()
-    fail(breaker, 5)
-    clock.advance(-1e6)
-    assert breaker.retry_after == 30
-    clock.advance(30)
-    probe = acquired(breaker)
-    clock.advance(-1e6)
-    assert breaker.try_acquire() is None
-    clock.advance(_LEASE)
-    assert breaker.try_acquire() is not None
-    probe.failure()
-    clock.advance(1e9)
-    assert breaker.state == "half_open"
-
-
 def test_a_successful_probe_ends_the_doubled_waits() -> None:
     breaker, clock = breaker_of(failures=1, reset_after=10, max_reset_after=50)
     for wait in (10, 20, 40, 50, 50):
