@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
-import math
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import TypeAdapter, ValidationError
 
 from strands_manga_memory.arguments import seconds, with_method
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
@@ -66,42 +66,19 @@ class Profile:
         return {key: value for key, value in values.items() if value}
 
 
-def profile_of(answer: object) -> tuple[Profile, list[str]]:
-    """Convert an object or a mapping to a user profile. Also return the names of fields dropped because of a wrong type."""
-    names = [field.name for field in fields(Profile)]
-    found = {name: answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None) for name in names}
-    given = {name: value for name, value in found.items() if value is not None}
-    kept = {name: value for name, known in given.items() if (value := _READ[name](known)) is not None}
-    return Profile(**kept), sorted(given.keys() - kept.keys())
+_PROFILES = TypeAdapter(Profile)
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _texts(value: object) -> tuple[str, ...] | None:
-    if isinstance(value, str):
-        return (value,)
-    listed = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-    return tuple(listed) if isinstance(listed, list | tuple) and all(isinstance(each, str) for each in listed) else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else None
-
-
-def _count(value: object) -> int | None:
-    number = float(len(value)) if isinstance(value, list | tuple) else _number(value)
-    return int(number) if number is not None and math.isfinite(number) else None
-
-
-_READ: Mapping[str, Callable[[object], Any]] = {
-    "favorite_genres": _texts,
-    "language": _text,
-    "purchase_summary": _text,
-    "escalations": _count,
-    "last_updated": lambda value: _number(value) if _text(value) is None else value,
-}
+def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
+    """Convert the answer of a profile source to a profile. Fields with a value of a wrong type are left out, and logged."""
+    found = vars(answer) if isinstance(answer, Profile) else answer
+    found = {name: value for name, value in found.items() if value is not None}
+    try:
+        return _PROFILES.validate_python(found)
+    except ValidationError as error:
+        wrong = {each["loc"][0] for each in error.errors()}
+        logger.warning("fields=<%s> | dropped fields of a profile because of their types", wrong)
+        return _PROFILES.validate_python({name: value for name, value in found.items() if name not in wrong})
 
 
 class ProfileSource(Protocol):
@@ -168,7 +145,9 @@ class TableProfileSource:
             return None
         found = {name: item.get(attribute) for name, attribute in self._names.items()}
         found["purchase_summary"] = _summary_text(found["purchase_summary"])
-        return profile_of(found)[0]
+        if isinstance(found["escalations"], list):
+            found["escalations"] = len(found["escalations"])
+        return profile_of(found)
 
 
 def _summary_text(value: object) -> object:
@@ -183,23 +162,18 @@ def _summary_text(value: object) -> object:
 def _plain_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return " / ".join(filter(None, map(_plain_text, value)))
-    number = _number(value)
-    return f"{number:g}" if number is not None else _text(value) or ""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return f"{value:g}" if is_number else value if isinstance(value, str) else ""
 
 
 PROFILE_DEADLINE = 0.25
 """Most seconds that the start of an agent waits for a profile."""
 
 _MOST_THREADS = 8
-_MOST_KEPT = 1_000
-"""Most users with a running read or a late answer."""
 
 
 class ProfileReader:
     """Reader that gets profiles from a source within a deadline and logs the errors of the source.
-
-    An answer after the deadline is kept, and returned if the next read for the same user fails. Fields with a value of a
-    wrong type are left out.
 
     Args:
         source: Source of the profiles.
@@ -213,62 +187,29 @@ class ProfileReader:
         with_method("profile", source, "read(user_id, tenant=None)")
         self._source = source
         self._deadline = min(seconds("deadline", deadline), threading.TIMEOUT_MAX)
-        self._warned: set[str] = set()
-        self.renew_after_fork()
-        renew_in_child(self)
+        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
         """Return a ``ProfileReader`` for a source of profiles. If ``source`` is a reader or None, it is returned unchanged."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
 
-    def renew_after_fork(self) -> None:
-        """Reset pending reads and late answers after a fork, because the reading threads exist only in the parent process."""
-        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
-        self._reads: dict[Owner, Future[Profile | None]] = {}
-
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None if the user has no profile.
-
-        If the source fails or misses the deadline, the late answer to an earlier read is returned. Without such an answer, the
-        result is None.
-        """
-        owner = Owner(user_id, tenant)
-        earlier = self._reads.get(owner)
-        read = self._started(owner) if earlier is None or earlier.done() else earlier
-        wait([] if read is None else [read], self._deadline)
-        if read is not None and _has_answer(read):
-            self._reads.pop(owner, None)
-            return read.result()
-        error = read.exception() if read is not None and read.done() else TimeoutError()
+        """Return the profile of a user. The result is None if there is none, or the source fails or misses the deadline."""
+        error: BaseException | None = TimeoutError()
+        if self._writer.backlog < _MOST_THREADS:  # a source that hangs holds all threads
+            context = contextvars.copy_context()
+            read = self._writer.submit(object(), lambda: context.run(self._answer, user_id, tenant))
+            wait([read], self._deadline)
+            error = read.exception() if read.done() else error
+            if error is None:
+                return read.result()
         logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
-        return earlier.result() if earlier is not None and _has_answer(earlier) else None
+        return None
 
-    def _started(self, owner: Owner) -> Future[Profile | None] | None:
-        """Start a read of a user's profile and return its future. If too many reads wait for the source, return None."""
-        if self._writer.backlog >= _MOST_THREADS:
-            return None
-        if len(self._reads) >= _MOST_KEPT:
-            self._reads.pop(next(iter(list(self._reads))), None)
-        context = contextvars.copy_context()
-        read = self._reads[owner] = self._writer.submit(owner, lambda: context.run(self._answer, owner))
-        return read
-
-    def _answer(self, owner: Owner) -> Profile | None:
-        """Return the checked answer of the source, and log the names of dropped fields once."""
-        answer = self._source.read(owner.user_id, tenant=owner.tenant)
-        if answer is None:
-            return None
-        profile, dropped = profile_of(answer)
-        for name in dropped:
-            if name not in self._warned:
-                self._warned.add(name)
-                logger.warning("field=<%s> | dropped a field of a profile because of its type", name)
-        return profile
-
-
-def _has_answer(read: Future[Profile | None]) -> bool:
-    return read.done() and read.exception() is None
+    def _answer(self, user_id: str, tenant: str | None) -> Profile | None:
+        answer = self._source.read(user_id, tenant=tenant)
+        return None if answer is None else profile_of(answer)
 
 
 class PreferenceSink(Protocol):

@@ -26,7 +26,7 @@ from strands.agent.conversation_manager import NullConversationManager, SlidingW
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
-from strands_manga_memory import ConversationScope, MangaMemory
+from strands_manga_memory import MangaMemory
 from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 from tests.benchmarks import Answers, footprint, prefixes, progress, text
@@ -94,7 +94,6 @@ class Side:
 
 def ours(memory: MangaMemory, session: str) -> Side:
     """Return agents with the whole layer."""
-    scope = ConversationScope("u", session)
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
         lambda: bare_agent(**memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)),

@@ -1,6 +1,5 @@
 """CircuitBreaker: its states, one after the other; the state machine tests them all together."""
 
-import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
