@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import logging
-import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -216,22 +215,13 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
 
 
 IMAGE_TOKENS = 1_600
-"""Most tokens of an image. Providers scale larger images down."""
+"""Assumed tokens of an image: the most that providers count, because they scale larger images down."""
 
-_PIXELS_PER_TOKEN = 750
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
 _PDF = (20, 1_500)
 _OTHER_DOCUMENT = (10, 500)
 _VIDEO = (1_000, 2_000)
 _AUDIO = (400, 100)
-
-
-def image_tokens(image: dict[str, Any]) -> int:
-    """Return the tokens of an image, estimated from its width and height."""
-    size = image_size(_bytes(image))
-    if size is None:
-        return IMAGE_TOKENS
-    return max(1, min(IMAGE_TOKENS, -(-size[0] * size[1] // _PIXELS_PER_TOKEN)))
 
 
 def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
@@ -243,28 +233,6 @@ def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> in
     else:
         tokens = _by_size(data, *(_PDF if kind == "pdf" else _OTHER_DOCUMENT))
     return tokens + sum(text_tokens(document[key]) for key in ("name", "context") if document.get(key))
-
-
-def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height in pixels from the header of a PNG, GIF or JPEG file. None for an unreadable header."""
-    try:
-        if data[:8] == b"\x89PNG\r\n\x1a\n":
-            return struct.unpack(">II", data[16:24])
-        if data[:6] in (b"GIF87a", b"GIF89a"):
-            return struct.unpack("<HH", data[6:10])
-        at = 2 if data[:2] == b"\xff\xd8" else len(data)
-        while at + 9 <= len(data) and data[at] == 0xFF:
-            marker = data[at + 1]
-            if marker == 0xFF:
-                at += 1
-            elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-                height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-                return width, height
-            else:
-                at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
-    except struct.error:
-        pass
-    return None
 
 
 def _bytes(content: dict[str, Any]) -> bytes:
@@ -279,7 +247,7 @@ def _by_size(data: bytes, bytes_per_token: int, least: int) -> int:
 _COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
     "audio": lambda value, _: _by_size(_bytes(value), *_AUDIO),
     "document": _document,
-    "image": lambda value, _: image_tokens(value),
+    "image": lambda *_: IMAGE_TOKENS,
     "reasoningContent": _reasoning,
     "video": lambda value, _: _by_size(_bytes(value), *_VIDEO),
 }
