@@ -9,6 +9,7 @@ import copy
 import json
 import math
 import re
+import reprlib
 import threading
 import time
 from collections import OrderedDict
@@ -247,32 +248,15 @@ def content_of(result: Mapping[str, Any]) -> list[Any]:
     return content if isinstance(content, list) else []
 
 
-def partial_of(event: Any) -> Any:
-    """Convert a progress event of a tool to JSON of at most 500 characters. If this fails, return the event's type name."""
+def partial_of(event: Any) -> str:
+    """Return a progress event of a tool as text of at most 500 characters. If this fails, return the event's type name."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
-        if isinstance(value, str):
-            return value[:_PARTIAL_CHARACTERS]
-        try:
-            text = _json_head(value)
-        except (TypeError, ValueError, RecursionError):  # a cycle, or keys that are not strings
-            text = json.dumps(repr(value), ensure_ascii=False)
-        return json.loads(text) if len(text) <= _PARTIAL_CHARACTERS else text[:_PARTIAL_CHARACTERS]
+        text = value if isinstance(value, str) else reprlib.repr(value)  # which shows only a part of a large value
+        return text[:_PARTIAL_CHARACTERS]
     except Exception:  # noqa: BLE001 - a tool may stream anything
         return type(event).__name__
-
-
-def _json_head(value: Any) -> str:
-    """Return the JSON text of a value. If it has over 500 characters, return only its beginning, and do not encode the rest."""
-    parts: list[str] = []
-    left = _PARTIAL_CHARACTERS
-    for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
-        parts.append(part)
-        left -= len(part)
-        if left < 0:
-            break
-    return "".join(parts)
 
 
 def _ago(seconds: float) -> str:

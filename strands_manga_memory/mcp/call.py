@@ -254,7 +254,7 @@ class Call:
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[partial_of(event.as_json() if isinstance(event, Progress) else event) for event in self._partial],
+            partial=[event.as_json() if isinstance(event, Progress) else partial_of(event) for event in self._partial],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
