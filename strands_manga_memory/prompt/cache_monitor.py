@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -11,8 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import takewhile
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from strands import Agent
 from strands.hooks import AfterModelCallEvent
@@ -26,7 +24,6 @@ from strands_manga_memory.messages import content_fingerprint, fingerprint
 from strands_manga_memory.messages.injection import injected_count
 from strands_manga_memory.messages.model_calls import model_setting
 from strands_manga_memory.messages.provider_format import prompt_tokens
-from strands_manga_memory.messages.texts import estimate_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -69,19 +66,6 @@ class CacheMiss:
     tokens: int
 
 
-@dataclass(frozen=True)
-class CachePrices:
-    """Prices of input tokens, as multiples of the price of an uncached token.
-
-    Attributes:
-        read: Price of a token read from the cache. Default 0.1.
-        write: Price of a token written to the cache. Default 1.25.
-    """
-
-    read: float = 0.1
-    write: float = 1.25
-
-
 class CacheUse(TypedDict):
     """Use of the prompt cache by a group of model calls.
 
@@ -104,21 +88,19 @@ class CacheStats(CacheUse):
     """Statistics of the prompt cache over the recorded model calls.
 
     The prefix of a request is its system prompt, tools, model and prompt variant. The first request of a conversation has no
-    previous request. It does not count for ``prefix_changes``, ``prefix_stability``, ``whole_prefixes`` and
-    ``uncached_history_tokens``.
+    previous request. It does not count for ``prefix_changes``, ``prefix_stability`` and ``whole_prefixes``.
 
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same price. Negative if writing
-            to the cache cost more than reading saved.
+        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same price. A token read from the
+            cache costs 0.1 of an uncached token, and a token written to it 1.25. Negative if writing cost more than reading
+            saved.
         drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
         whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
             after the cache point of the last message does not count.
-        uncached_history_tokens: Estimated tokens, per call, of messages that the previous request contained, but that follow
-            the first difference between both requests. The cache cannot serve these messages.
     """
 
     by_hour: dict[str, CacheUse]
@@ -128,51 +110,14 @@ class CacheStats(CacheUse):
     prefix_changes: int
     prefix_stability: float
     whole_prefixes: float
-    uncached_history_tokens: float
 
 
-class _MessageFingerprint(NamedTuple):
-    """Hash of a message's content in a request, with the message's tracking id.
-
-    Attributes:
-        content: Hash of the role and the content blocks. Blocks that were added only for this request are left out.
-        tracking_id: Strands' id of the message, or an empty string.
-    """
-
-    content: int
-    tracking_id: str
-
-
-def _fingerprint_messages(context: InvokeModelContext) -> list[_MessageFingerprint]:
-    """Return the content hash and tracking id of each message of a request."""
+def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
+    """Return a hash of each message of a request: of its role, and of its blocks that were not added only for this request."""
     return [
-        _MessageFingerprint(
-            content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)}),
-            message.get("tracking_id") or "",
-        )
+        content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
     ]
-
-
-def _count_repeated_tokens(
-    context: InvokeModelContext,
-    current: Sequence[_MessageFingerprint],
-    previous: Sequence[_MessageFingerprint],
-    shared: int,
-) -> int:
-    """Estimate the tokens of messages that the previous request contained, but that the prompt cache cannot serve.
-
-    These messages follow the first difference between the two requests.
-
-    Args:
-        context: Current request.
-        current: Fingerprints of the messages in the current request.
-        previous: Fingerprints of the messages in the previous request.
-        shared: Number of equal messages at the beginning of both requests.
-    """
-    known = {message.tracking_id for message in previous}
-    end = next((at + 1 for at in reversed(range(shared, len(current))) if current[at].tracking_id in known), shared)
-    return sum(estimate_tokens(_block_text(block)) for at in range(shared, end) for block in _stored_blocks(context, at))
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
@@ -182,13 +127,11 @@ def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
     return message["content"][injected_count(message) : len(message["content"]) - added]
 
 
-def _block_text(block: ContentBlock) -> str:
-    return block["text"] if "text" in block else json.dumps(block, ensure_ascii=False, default=repr)
-
-
 _HOUR, _DAY = 3600, 86_400
 _MAX_HOURS = 31 * 24
 _MAX_DROPS = 200
+_READ_PRICE, _WRITE_PRICE = 0.1, 1.25
+"""Prices of tokens read from and written to the cache, as multiples of the price of an uncached token."""
 _MAX_CONVERSATIONS = 10_000
 _HIT = 0.5
 """Share of the prompt that a call must read from the cache to count as a hit."""
@@ -199,7 +142,7 @@ class _Request:
     """Hashes of the last request in a conversation, with which the next request is compared."""
 
     parts: Mapping[Cause, int]
-    messages: Sequence[_MessageFingerprint]
+    messages: Sequence[int]
     at: float
     model_class: type
 
@@ -219,7 +162,6 @@ class PromptCacheMonitor(Plugin):
 
     Args:
         lifetime: Seconds for which a provider caches a prefix after its last use. Default 300.
-        prices: Prices of cached tokens.
         variant: Name of the prompt variant in use, or a function that returns the name.
         clock: Function that returns the time in seconds since 1970.
 
@@ -234,13 +176,11 @@ class PromptCacheMonitor(Plugin):
         self,
         *,
         lifetime: float = 300.0,
-        prices: CachePrices | None = None,
         variant: str | Callable[[], str] = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
         self._lifetime = seconds("lifetime", lifetime)
-        self._prices = prices or CachePrices()
         self._variant = variant
         self._clock = clock
         self._lock = threading.Lock()
@@ -249,7 +189,7 @@ class PromptCacheMonitor(Plugin):
         self._hours: dict[int, Counter[str]] = {}
         self._drops: deque[CacheMiss] = deque(maxlen=_MAX_DROPS)
         self._causes: Counter[Cause] = Counter()
-        self._compared = self._changed = self._whole = self._uncached = 0
+        self._compared = self._changed = self._whole = 0
 
     def __repr__(self) -> str:
         return f"PromptCacheMonitor(lifetime={self._lifetime})"
@@ -291,10 +231,7 @@ class PromptCacheMonitor(Plugin):
                 causes = [cause for cause, part in request.parts.items() if previous.parts[cause] != part]
                 self._compared += 1
                 self._changed += bool(causes)
-                pairs = zip(previous.messages, request.messages, strict=False)
-                shared = sum(1 for _ in takewhile(lambda pair: pair[0].content == pair[1].content, pairs))
-                self._uncached += _count_repeated_tokens(context, request.messages, previous.messages, shared)
-                if shared == len(previous.messages):
+                if request.messages[: len(previous.messages)] == previous.messages:
                     self._whole += 1
                 else:
                     causes.append(Cause.HISTORY)
@@ -359,14 +296,13 @@ class PromptCacheMonitor(Plugin):
         """Return the prompt cache statistics of the recorded model calls."""
         with self._lock:
             hours = {hour: Counter(counts) for hour, counts in sorted(self._hours.items())}
-            causes, compared, changed = dict(self._causes), self._compared, self._changed
-            whole, uncached = self._whole, self._uncached
+            causes, compared, changed, whole = dict(self._causes), self._compared, self._changed, self._whole
         days: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for hour, counts in hours.items():
             days[hour * _HOUR // _DAY].update(counts)
         worst = min(((_use(counts)["hit_rate"], day) for day, counts in days.items() if counts["input_tokens"]), default=None)
         everything = _use(sum(days.values(), Counter()))
-        saved = everything["read_tokens"] * (1 - self._prices.read) - everything["write_tokens"] * (self._prices.write - 1)
+        saved = everything["read_tokens"] * (1 - _READ_PRICE) - everything["write_tokens"] * (_WRITE_PRICE - 1)
         return CacheStats(
             **everything,
             by_hour={_time(hour * _HOUR, "%Y-%m-%d %H:00"): _use(counts) for hour, counts in hours.items()},
@@ -376,7 +312,6 @@ class PromptCacheMonitor(Plugin):
             prefix_changes=changed,
             prefix_stability=round(1 - changed / max(1, compared), 6),
             whole_prefixes=round(whole / compared, 6) if compared else 1.0,
-            uncached_history_tokens=round(uncached / max(1, compared), 1),
         )
 
     def report(self) -> str:
@@ -386,8 +321,7 @@ class PromptCacheMonitor(Plugin):
             f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",
             f"saved: {stats['saved_tokens']:,.0f} tokens",
             f"prefix: unchanged in {stats['prefix_stability']:.1%} of the calls",
-            f"requests that begin with the whole previous one: {stats['whole_prefixes']:.1%}; "
-            f"uncached history: {stats['uncached_history_tokens']:,.0f} tokens a call",
+            f"requests that begin with the whole previous one: {stats['whole_prefixes']:.1%}",
         ]
         if stats["worst_day"] is not None:
             lines.append(f"worst day: {stats['worst_day'][0]}, {stats['worst_day'][1]:.0%}; plan costs with it")

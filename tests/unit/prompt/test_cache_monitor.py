@@ -10,7 +10,7 @@ from strands.session import FileSessionManager
 from strands.types.content import Messages
 
 from strands_manga_memory import InstructionFiles, PromptCacheMonitor, StateCoordinator
-from strands_manga_memory.prompt import CachePrices, Cause, StableTexts
+from strands_manga_memory.prompt import Cause, StableTexts
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 
@@ -40,7 +40,7 @@ def another() -> str:
 
 def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
     clock = FakeClock(1_700_000_000.0)
-    monitor = PromptCacheMonitor(clock=clock, prices=CachePrices())
+    monitor = PromptCacheMonitor(clock=clock)
     model = CachingModel()
     agent = Agent(model=model, plugins=[monitor, StateCoordinator()], system_prompt="You sell books.", callback_handler=None)
     for _ in range(10):
