@@ -49,7 +49,7 @@ AGENT_OPTIONS = tuple(name for name in inspect.signature(Agent).parameters if na
 """Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
 SCOPE_OPTIONS = ("scope", "user_id", "session_id", "agent_id", "tenant", "session")
 PART_OPTIONS = (
-    *("history", "max_tokens", "trim_to", "max_turns", "recall", "summary_schedule"),
+    *("history", "max_tokens", "trim_every", "max_turns", "recall", "summary_schedule"),
     *("learn", "task_state", "instructions", "cache_monitor"),
 )
 STORE_OPTIONS = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
@@ -134,9 +134,6 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
 
 _SUMMARY_TOKENS = 500
 
-_TRIM_EVERY = 7
-"""Turns between two trims of a full history. Six of seven requests then begin with the whole previous request."""
-
 _RECALL_TOKENS = 1_024
 """Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
 
@@ -215,10 +212,7 @@ def make_history_manager(
     tokens, trigger = settings.max_tokens, settings.summary_trigger_tokens
     if settings.history == "summarize" and tokens is not None and trigger is not None:
         tokens = min(tokens, trigger)
-    if settings.trim_to is None:
-        shared["trim_every"] = _TRIM_EVERY
-    else:
-        shared["trim_to"] = settings.trim_to if tokens is None else min(settings.trim_to, tokens)
+    shared["trim_every"] = settings.trim_every
     if settings.history == "importance":
         if session is not None:
             shared["recent_log"] = _end_of_log(session)

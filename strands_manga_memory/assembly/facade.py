@@ -180,7 +180,7 @@ class MangaMemory:
         session: bool = True,
         history: History | None = None,
         max_tokens: int | None = None,
-        trim_to: int | None = None,
+        trim_every: int | None = None,
         max_turns: int | None = None,
         recall: bool | None = None,
         summary_schedule: conversation.SummarySchedule | None = None,
@@ -216,9 +216,9 @@ class MangaMemory:
                 context window, then shrinks in stages (``TieredCompactionConversationManager``).
             max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
                 with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
-            trim_to: Tokens to which a history over ``max_tokens`` is trimmed in one step. Until the next step, the prompt cache
-                can serve the whole previous request. Equal to ``max_tokens``: a full history is trimmed at every turn.
-                Default: room for about seven turns like the last ones, at least two thirds of ``max_tokens``.
+            trim_every: Number of later turns for which one trimming of a history over ``max_tokens`` makes room. Until the next
+                trimming, the prompt cache can serve the whole previous request. 0: a full history is trimmed at every turn.
+                Default 7. At least two thirds of ``max_tokens`` stay.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in at most 1,024 tokens and at most
                 a quarter of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
@@ -240,7 +240,9 @@ class MangaMemory:
             ValueError: An id or a setting is not allowed.
         """
         settings, own = split_options(options)
-        wanted = self.settings.over(history=history, max_tokens=max_tokens, trim_to=trim_to, max_turns=max_turns, recall=recall)
+        wanted = self.settings.over(
+            history=history, max_tokens=max_tokens, trim_every=trim_every, max_turns=max_turns, recall=recall
+        )
         scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
         tier = agent_parts.UserTier.load(self._environment, scope)

@@ -119,7 +119,7 @@ class MangaMemorySettings(BaseModel):
         "Budget of the history; unset: a quarter of the model's window, at most 16,384; "
         "with summaries at most 4,096, as for an unknown window"
     )
-    trim_to: int | None = _tokens("Tokens to which a full history is reduced; unset: leaves space for seven turns")
+    trim_every: int = _number(7, "turns", "Later turns for which trimming a full history makes room; 0: none", ge=0, most=1000)
     max_turns: int | None = _number(None, "turns", "Most turns of a history; unset: as many as fit", ge=1, most=10_000)
     summary_trigger_tokens: int | None = _tokens(
         "Tokens of history that trigger a summary; unset: about twice its budget, at most half the model's window"

@@ -296,18 +296,14 @@ class HistoryLimits:
     Attributes:
         max_tokens: Budget of the history.
         grow_to: Size above which the history is trimmed. Default ``max_tokens``.
-        trim_to: Size to which the history is trimmed. None for a size just below ``max_tokens``.
-        trim_every: Number of future turns that should fit before the next trimming. None to make no room for them.
+        trim_every: Number of future turns that should fit before the next trimming. 0 to make no room for them.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Part of ``max_tokens``, in tokens, that is reserved for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the local counter.
     """
 
-    def __init__(
-        self, max_tokens: int, trim_to: int | None, trim_every: int | None, max_turns: int | None, counter: TokenCounter
-    ) -> None:
+    def __init__(self, max_tokens: int, trim_every: int, max_turns: int | None, counter: TokenCounter) -> None:
         self.max_tokens = self.grow_to = max_tokens
-        self.trim_to = trim_to
         self.trim_every = trim_every
         self.max_turns = max_turns
         self.reserved = 0
@@ -339,8 +335,7 @@ class HistoryLimits:
         If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full history is trimmed a little
         in every turn.
         """
-        low = min(self.trim_to or self.most, self.most)
-        return low if self.trim_every is None else min(low, self.most - self.most // _MOST_GIVEN_UP)
+        return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
 
     def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
         """Return the size to which a history over its budget is trimmed, in tokens of the model.
@@ -351,11 +346,11 @@ class HistoryLimits:
             messages: The latest messages, not truncated.
             total: Function that returns the tokens of messages.
         """
-        if self.trim_every is None:
-            return self.lowest
+        if not self.trim_every:
+            return self.most
         starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
         since = min(itertools.islice(starts, self.trim_every), default=0)
-        return min(self.trim_to or self.most, max(self.lowest, self.most - total(messages[since:])))
+        return max(self.lowest, self.most - total(messages[since:]))
 
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.

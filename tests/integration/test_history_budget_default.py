@@ -86,8 +86,8 @@ def test_settings_take_the_place_of_the_default(memory: MangaMemory, tmp_path: P
 
 
 def test_a_manager_alone_keeps_4096_unless_it_is_told_to_follow_the_window() -> None:
-    """``max_tokens=None`` follows the window; a threshold of trimming above the budget it finds is that budget."""
-    alone, following = ImportanceWeightedConversationManager(), ImportanceWeightedConversationManager(None, trim_to=12_000)
+    """``max_tokens=None`` follows the window."""
+    alone, following = ImportanceWeightedConversationManager(), ImportanceWeightedConversationManager(None)
     for manager in (alone, following):
         Agent(model=_model(32_768), conversation_manager=manager, callback_handler=None)
     assert (alone.max_tokens, following.max_tokens) == (4_096, 8_192)

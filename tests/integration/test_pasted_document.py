@@ -23,7 +23,7 @@ from strands_manga_memory.testing import ScriptedModel
 
 MANAGERS = {
     "importance": lambda: ImportanceWeightedConversationManager(4_096),
-    "in steps": lambda: ImportanceWeightedConversationManager(4_096, trim_to=2_867),
+    "in steps": lambda: ImportanceWeightedConversationManager(4_096, trim_every=7),
     "summarizing": lambda: VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=4_000), schedule=SummarySchedule(wait_seconds=0.1)
     ),
@@ -156,9 +156,9 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
     assert "read_cut_message" not in agent.tool_names
 
 
-@pytest.mark.parametrize("trim_every", [None, 7])
+@pytest.mark.parametrize("trim_every", [0, 7])
 @pytest.mark.parametrize("place", ["before the log", "within the log", "behind the log"])
-def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int | None) -> None:
+def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int) -> None:
     """The sentence with the wish outlives the log, which does not drive out the statements made before."""
     manager = ImportanceWeightedConversationManager(4_096, trim_every=trim_every)
     model = ScriptedModel(["Understood, I will remember that for the rest of our conversation."] * 50)

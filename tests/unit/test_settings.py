@@ -38,7 +38,7 @@ BAD: dict[str, list[str]] = {
     "ttl_grace": ["3599"],
     "history": ["all"],
     "max_tokens": ["0", "many"],
-    "trim_to": ["0", "half"],
+    "trim_every": ["-1", "half"],
     "max_turns": ["0", "few"],
     "summary_trigger_tokens": ["0", "all"],
     "summary_trigger_turns": ["0", "1.5"],
