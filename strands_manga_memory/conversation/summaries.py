@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from opentelemetry import metrics
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import function, whole
+from strands_manga_memory.arguments import whole
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.selection import is_pinned
@@ -46,19 +46,15 @@ class SummaryTrigger:
         turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
-        on_warning: Function that is called when the history reaches 75 % of ``tokens``. Its arguments are the tokens of the
-            history, and the tokens at which a summary is due.
 
     Raises:
-        ValueError: A number is not positive, ``hard_tokens`` is below ``tokens`` or given without ``tokens``, or ``on_warning``
-            is not a function.
+        ValueError: A number is not positive, or ``hard_tokens`` is below ``tokens`` or given without ``tokens``.
     """
 
     tokens: int | None = 8_000
     turns: int = 20
     keep_recent_turns: int = 3
     hard_tokens: int | None = None
-    on_warning: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tokens", "turns", "keep_recent_turns", "hard_tokens"):
@@ -68,8 +64,6 @@ class SummaryTrigger:
             raise ValueError(f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}")
         if self.hard_tokens is not None and self.tokens is not None and self.hard_tokens < self.tokens:
             raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}")
-        if self.on_warning is not None:
-            function("on_warning", self.on_warning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +76,19 @@ class SummarySchedule:
             blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. After this time, facts that rules extract replace the
             older turns if the history is too large.
-        rest_seconds: Seconds without a call of the summarizer after three failures in a row. Default 300.
 
     Raises:
-        ValueError: ``strategy`` is none of these, or a time is below 0.
+        ValueError: ``strategy`` is none of these, or ``wait_seconds`` is below 0.
     """
 
     strategy: Strategy = "background"
     wait_seconds: float = 30.0
-    rest_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
             raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {self.strategy!r:.80}")
-        for name, seconds in (("wait_seconds", self.wait_seconds), ("rest_seconds", self.rest_seconds)):
-            if not seconds >= 0:
-                raise ValueError(f"{name} must be 0 or more, got {seconds!r:.80}")
+        if not self.wait_seconds >= 0:
+            raise ValueError(f"wait_seconds must be 0 or more, got {self.wait_seconds!r:.80}")
 
 
 # --- Covered messages ---------------------------------------------------------------------------------------------------------
@@ -180,16 +171,18 @@ def pinned_positions(messages: Sequence[Message]) -> list[int]:
 
 
 MOST_FAILURES = 3
+_REST = 300.0
+"""Seconds without a call of the summarizer after ``MOST_FAILURES`` failures in a row."""
 
 _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
     SUMMARY_RUNS.name, unit=SUMMARY_RUNS.unit, description=SUMMARY_RUNS.description
 )
 
 
-def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
+def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
     """Return a circuit breaker for calls of a summarizer.
 
-    After three failures in a row, it blocks calls for ``seconds`` seconds.
+    After three failures in a row, it blocks calls for five minutes.
     """
 
     def warn(event: BreakerEvent) -> None:
@@ -197,10 +190,10 @@ def summarizer_breaker(seconds: float = 300.0, clock: Callable[[], float] = time
             logger.warning(
                 "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
                 breaker.failures,
-                seconds,
+                _REST,
             )
 
-    breaker = CircuitBreaker(MOST_FAILURES, seconds, name="summarizer", clock=clock, on_event=warn)
+    breaker = CircuitBreaker(MOST_FAILURES, _REST, name="summarizer", clock=clock, on_event=warn)
     return breaker
 
 
@@ -213,14 +206,14 @@ def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else 0}
 
 
-def restore_breaker(breaker: CircuitBreaker, state: Any, longest: float) -> None:
+def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
     """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
 
-    An unreadable state counts as no failures. Calls are blocked for at most ``longest`` further seconds.
+    An unreadable state counts as no failures. Calls are blocked for at most five further minutes.
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:
-            breaker.restore(failures, min(longest, until - time.time()))
+            breaker.restore(failures, min(_REST, until - time.time()))
         case _:
             breaker.restore(0, 0.0)
 

@@ -147,14 +147,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._asked, self._is_bound = trigger, False
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
         self._has_warned = False
-        self._facts_tokens = trimmer.max_tokens // 2 if sizes.facts_tokens is None else sizes.facts_tokens
+        self._facts_tokens = trimmer.max_tokens // 2
         self._text_tokens = partial(tokens_of, trimmer.counter)
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
         self._writer = SummaryWriter(trimmer.counter, slots or RuleFactExtractor(types), types, sizes, log, cache)
         if isinstance(model, Model):
             model = ModelSummarizer(model)
-        self._breaker = summarizer_breaker(schedule.rest_seconds, clock)
+        self._breaker = summarizer_breaker(clock)
         self._jobs = SummaryJobs(self._writer, model, self._breaker, self._stats)
 
     def __repr__(self) -> str:
@@ -191,8 +191,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             sizes = self._writer.sizes
             sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, limits.max_tokens // 4)))
             self._writer.sizes = sizes
-            if sizes.facts_tokens is None:
-                self._facts_tokens = limits.max_tokens // 2
+            self._facts_tokens = limits.max_tokens // 2
         limits.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
@@ -257,7 +256,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         super().restore_from_session(state)
         self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
-        restore_breaker(self._breaker, state.get(_REST), self.schedule.rest_seconds)
+        restore_breaker(self._breaker, state.get(_REST))
         self._has_warned = state.get(_WARNED) is True
         return None
 
@@ -330,7 +329,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning and call ``on_warning`` when the history reaches 75 % of the tokens at which it is summarized.
+        """Log a warning when the history reaches 75 % of the tokens at which it is summarized.
 
         This happens once, and again only after the history has been smaller.
         """
@@ -340,8 +339,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._has_warned = True
             self._stats.warnings += 1
             logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.trigger_tokens)
-            if self._asked.on_warning is not None:
-                self._asked.on_warning(tokens, self.trigger_tokens)
 
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.

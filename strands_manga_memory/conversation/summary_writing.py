@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strands.models import Model
 from strands.types.content import Message, Messages
 
-from strands_manga_memory.arguments import whole
+from strands_manga_memory.arguments import positive
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
@@ -133,26 +133,20 @@ def _entry(*content: str) -> tuple[str, Codec]:
 class SummarySizes:
     """Sizes of a summary.
 
-    The trimmer is the conversation manager that evicts messages when the history is over its budget.
+    Facts that do not fit into the summary may take half of the history's budget. One prompt of the summarizer has at most
+    12,000 tokens of raw turns, and at most 60 % of the model's context window.
 
     Attributes:
         summary_tokens: Most tokens of the summary. Default 500.
-        facts_tokens: Most tokens of facts that do not fit into the summary. Default: half of the trimmer's budget.
-        source_tokens: Most tokens of raw turns in one prompt of the summarizer. Default 12,000, but at most 60 % of the model's
-            context window.
 
     Raises:
-        ValueError: A number is not a positive whole number; ``facts_tokens`` may be 0.
+        ValueError: ``summary_tokens`` is not a positive whole number.
     """
 
     summary_tokens: int = 500
-    facts_tokens: int | None = None
-    source_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("summary_tokens", 1), ("facts_tokens", 0), ("source_tokens", 1)):
-            if (number := getattr(self, name)) is not None:
-                whole(name, number, least=least)
+        positive("summary_tokens", self.summary_tokens)
 
 
 # --- Summarizers --------------------------------------------------------------------------------------------------------------
@@ -383,7 +377,7 @@ class SummaryWriter:
     def _source_of(self, summarizer: Summarizer) -> int:
         """Return the largest number of tokens that the transcript in a prompt for the summarizer may have."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
-        return self.sizes.source_tokens or min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
+        return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
         """Return the transcript of messages. The middle of a transcript of more than ``most_tokens`` tokens is left out."""

@@ -40,7 +40,7 @@ from strands_manga_memory.mcp.classify import (
     text_of,
 )
 from strands_manga_memory.mcp.client import FailedResult
-from strands_manga_memory.mcp.guard import Guard
+from strands_manga_memory.mcp.guard import GRACE, Guard
 from strands_manga_memory.telemetry import BREAKER_CHECK, note
 
 _PARTIAL_EVENTS = 20
@@ -149,7 +149,7 @@ class Call:
         result: ToolResultEvent | None = None
         last: Any = None
         try:
-            stream = Pump(start(), timeout=guard.policy.timeout, grace=guard.policy.grace)
+            stream = Pump(start(), timeout=guard.policy.timeout, grace=GRACE)
             while (event := await stream.next()) is not END:
                 if isinstance(event, ToolResultEvent):
                     result = event

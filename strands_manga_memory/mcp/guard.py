@@ -30,6 +30,9 @@ from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
 
 logger = logging.getLogger(__name__)
 
+GRACE = 0.25
+"""Seconds that a cancelled tool has to end before it is abandoned."""
+
 
 @with_known_fields
 @dataclass(frozen=True)
@@ -42,7 +45,6 @@ class BreakerPolicy:
         failures: Consecutive failures that open the breaker. Default 5.
         reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
         timeout: Seconds a call may take. Default 2; give slow tools their own policy.
-        grace: Seconds that a cancelled tool has to end before it is abandoned. Default 0.25.
         tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a failure, ``"ignore"`` does not.
             Use ``"ignore"`` for tools that report findings as errors.
         users: Number of different users who must get an error of the tool before such errors open the breaker. Other failures,
@@ -61,7 +63,6 @@ class BreakerPolicy:
     reset_after: float = 30.0
     timeout: float = 2.0
     _: KW_ONLY
-    grace: float = 0.25
     tool_errors: Literal["failure", "ignore"] = "failure"
     users: int = 2
     classify: Classify | None = None
@@ -70,12 +71,10 @@ class BreakerPolicy:
     def __post_init__(self) -> None:
         positive("failures", self.failures)
         positive("users", self.users)
-        for name, least in (("reset_after", math.ulp(0)), ("timeout", math.ulp(0)), ("grace", 0.0)):
+        for name in ("reset_after", "timeout"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
-                raise ValueError(
-                    f"{name} must be a number of seconds {'over 0' if least else 'of at least 0'}, got {value!r:.80}"
-                )
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a number of seconds over 0, got {value!r:.80}")
         if self.tool_errors not in ("failure", "ignore"):
             raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
         if self.read_only not in (True, False, None):
@@ -86,7 +85,7 @@ class BreakerPolicy:
     @property
     def lease(self) -> float:
         """Seconds after which another probe (trial call) is allowed if a probe has not ended. No call takes so long."""
-        return self.timeout + self.grace + 1.0
+        return self.timeout + GRACE + 1.0
 
 
 class ToolStatus(TypedDict):

@@ -37,9 +37,9 @@ class ToolOwner(Protocol):
 class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
-    While the tool is unavailable, the model gets a substitute result. A call ends after at most ``timeout`` plus ``grace``
-    seconds of the tool's policy. If the server has to be connected first, the call may take another ``timeout``. Only a tool
-    that blocks the event loop can delay the result.
+    While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter of a second after the
+    ``timeout`` of the tool's policy. If the server has to be connected first, the call may take another ``timeout``. Only a
+    tool that blocks the event loop can delay the result.
 
     Args:
         tool: The wrapped tool.

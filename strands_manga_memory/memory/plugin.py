@@ -50,7 +50,7 @@ from strands_manga_memory.messages.injection import (
     with_section,
     with_system_text,
 )
-from strands_manga_memory.messages.model_calls import ModelErrorLog, ask_structured
+from strands_manga_memory.messages.model_calls import ask_structured, error_level
 from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.telemetry import missed, within
@@ -68,8 +68,6 @@ _DEADLINE = 0.25
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
 
-
-_FAILING = ModelErrorLog()
 
 Learn = Literal["rules", "model", "nothing"]
 """Extraction of preferences from messages, by rules, by rules and a model (``model``), or not at all (``nothing``)."""
@@ -137,7 +135,7 @@ class Learner:
         try:
             found = learned(model, {id_: texts for id_, (texts, _) in messages.items()}, timeout=_PATIENCE)
         except Exception as error:  # noqa: BLE001 - a model may raise anything; the rules have extracted already
-            level, kind = _FAILING.level(model, error), type(model).__name__
+            level, kind = error_level(model, error), type(model).__name__
             logger.log(
                 level,
                 "error=<%s>, model=<%s> | the model failed to extract preferences, using those of the rules",
@@ -145,7 +143,6 @@ class Learner:
                 kind,
             )
             return
-        _FAILING.answered(model)
 
         def hear() -> None:
             for id_, stated in found.items():

@@ -51,34 +51,16 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
     return answer
 
 
-class ModelErrorLog:
-    """Record of the failures of models, which gives the log level of each failure.
+_logged: set[tuple[str, str]] = set()
+"""Class name of a model and type of an error, of each failure that was logged as a warning in this process."""
 
-    The first failure of each type (such as missing support for structured output) is a warning. Repetitions are debug messages
-    until the model succeeds.
 
-    All agents of a process share one instance, because an agent may be built for each request.
+def error_level(model: Any, error: Exception) -> int:
+    """Return ``WARNING`` for the first error of its type from the model's class in this process, and ``DEBUG`` for the others.
+
+    A model without structured output, for example, fails in every turn.
     """
-
-    def __init__(self) -> None:
-        self._failing: set[tuple[str, str, str]] = set()
-
-    def level(self, model: Any, error: Exception) -> int:
-        """Record a failure of a model, and return the log level for it.
-
-        The level is ``WARNING`` for the first failure of this type since the model's last success, and ``DEBUG`` for
-        repetitions.
-        """
-        failed = (*_name_of(model), type(error).__name__)
-        level = logging.DEBUG if failed in self._failing else logging.WARNING
-        self._failing.add(failed)
-        return level
-
-    def answered(self, model: Any) -> None:
-        """Record a success of a model. Its next failure of any type is a warning again."""
-        self._failing = {failed for failed in self._failing if failed[:2] != _name_of(model)}
-
-
-def _name_of(model: Any) -> tuple[str, str]:
-    """Return the name of a model's class, and its id."""
-    return type(model).__qualname__, str(model_setting(model, "model_id"))
+    failed = type(model).__qualname__, type(error).__name__
+    level = logging.DEBUG if failed in _logged else logging.WARNING
+    _logged.add(failed)
+    return level

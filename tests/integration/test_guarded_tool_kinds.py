@@ -145,7 +145,13 @@ def _errors_of_one_user(policy: BreakerPolicy | None) -> str:
 
 @pytest.mark.parametrize(
     "policy",
-    [None, BreakerPolicy(), BreakerPolicy(timeout=20.0), replace(BreakerPolicy(), reset_after=5.0), BreakerPolicy(grace=1)],
+    [
+        None,
+        BreakerPolicy(),
+        BreakerPolicy(timeout=20.0),
+        replace(BreakerPolicy(), reset_after=5.0),
+        BreakerPolicy(read_only=True),
+    ],
 )
 def test_errors_of_one_user_close_a_tool_for_nobody_else(policy: BreakerPolicy | None) -> None:
     """Five wrong order numbers of one user leave the tool open to others, whichever other setting the policy has."""

@@ -190,7 +190,7 @@ def test_background_tools_are_guarded(client: MCPClient) -> None:
 
 
 async def test_the_deadline_holds_even_if_the_tool_ignores_its_cancellation() -> None:
-    guarded = guard_tool(stubborn, policy(timeout=0.1, grace=0.05))
+    guarded = guard_tool(stubborn, policy(timeout=0.1))
     before = set(asyncio.all_tasks())
     answer = await call(guarded)
     assert answer.code == "timeout"
@@ -431,7 +431,7 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
 
 async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
     """The agent goes on after the deadline and the grace period, and an outer cancellation is neutral for the breaker."""
-    middleware = BreakerMiddleware(policy(failures=2, timeout=0.3, grace=0.05))
+    middleware = BreakerMiddleware(policy(failures=2, timeout=0.3))
     agent = agent_of(stubborn, uses=[("stubborn", {"seconds": 1.2})])
     agent.add_middleware(ExecuteToolStage, middleware)
     before = set(asyncio.all_tasks())

@@ -126,10 +126,9 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
     assert "Kenji" not in json.dumps(agent.messages)
 
 
-def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path) -> None:
+def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The warning before a summary is given once, also where each request has its own agent."""
-    warnings: list[tuple[int, int]] = []
-    trigger = SummaryTrigger(tokens=3_000, on_warning=lambda *sizes: warnings.append(sizes))
+    trigger = SummaryTrigger(tokens=3_000)
     model = _model()
     for number in range(18):
         manager = VerifiedSummarizingConversationManager(trigger, model=_Summarizer())
@@ -138,7 +137,7 @@ def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path)
         agent(f"Question {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
         if manager.trimmer.history.tokens(agent.messages) >= 2_800:
             break
-    assert len(warnings) == 1
+    assert caplog.text.count("will be summarized soon") == 1
 
 
 @pytest.mark.parametrize(

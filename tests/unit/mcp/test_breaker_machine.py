@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from strands_manga_memory.mcp import BreakerPolicy, CircuitBreaker, Permit
 from strands_manga_memory.testing import FakeClock
 
-POLICY = BreakerPolicy(failures=3, reset_after=10.0, timeout=2.0, grace=0.5)
+POLICY = BreakerPolicy(failures=3, reset_after=10.0, timeout=2.0)
 
 
 class Breaker(RuleBasedStateMachine):
