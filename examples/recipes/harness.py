@@ -17,8 +17,7 @@ def main() -> None:
     """Run one turn; the next run continues the conversation."""
     with MangaMemory.open() as memory:
         parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True)}
-        policies = [*parts.pop("plugins", []), parts.pop("conversation_manager")]
-        context = ContextManager(strategies=[as_strategy(policy) for policy in policies])
+        context = ContextManager(strategies=[as_strategy(parts.pop("conversation_manager"))])
         agent = create_harness(model=model, context_manager=context, callback_handler=None, **parts)
         agent("Which volumes of 寄生獣 are on my shelf?")
         print(len(agent.messages))

@@ -26,7 +26,7 @@ from strands_manga_memory.conversation.importance import (
 )
 from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.recall import HistoryRecall
-from strands_manga_memory.conversation.strategy import PluginStrategy, PolicyStrategy, as_strategy
+from strands_manga_memory.conversation.strategy import PolicyStrategy, as_strategy
 from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import Segment, Summary
@@ -55,7 +55,6 @@ __all__ = [
     "MessageOutcome",
     "MicroCompaction",
     "ModelScorer",
-    "PluginStrategy",
     "PolicyStrategy",
     "Reactive",
     "RecallHit",

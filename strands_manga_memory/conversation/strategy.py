@@ -1,4 +1,4 @@
-"""Adapters that make conversation managers and plugins Strands context strategies.
+"""Adapter that makes a conversation manager a Strands context strategy.
 
 Strands' context strategies are experimental. No other module of this package depends on them.
 """
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager
 from strands.hooks import AfterInvocationEvent, AgentInitializedEvent, HookOrder, MessageAddedEvent
-from strands.plugins import Plugin
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory.arguments import checked
@@ -34,24 +33,23 @@ _BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
 
 
 @checked
-def as_strategy(policy: ConversationManager | Plugin) -> PolicyStrategy | PluginStrategy:
-    """Wrap a conversation manager or a plugin as a Strands context strategy.
+def as_strategy(policy: ConversationManager) -> PolicyStrategy:
+    """Wrap a conversation manager as a Strands context strategy.
 
     Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The policy works as in
-    ``Agent(conversation_manager=...)`` or ``Agent(plugins=...)``. The result can be combined with Strands' own strategies and
-    with Strands' stash (storage for offloaded messages). One policy serves one agent, either as a strategy or directly.
+    ``Agent(conversation_manager=...)``. The result can be combined with Strands' own strategies and with Strands' stash
+    (storage for offloaded messages). One policy serves one agent, either as a strategy or directly. Plugins such as
+    ``HistoryRecall`` are given to the agent as ``plugins``.
 
     Args:
-        policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager``,
-            ``TieredCompactionConversationManager``, ``HistoryRecall``, or another plugin whose ``init_agent`` is not async.
+        policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager`` or
+            ``TieredCompactionConversationManager``.
 
     Raises:
         ValueError: ``policy`` is none of these.
     """
-    if isinstance(policy, Plugin):
-        return PluginStrategy(policy)
     if not isinstance(policy, ImportanceWeightedConversationManager | StackedConversationManager):
-        raise ValueError(f"policy must be a conversation manager of this package, or a plugin, got {policy!r:.80}")
+        raise ValueError(f"policy must be a conversation manager of this package, got {policy!r:.80}")
     return PolicyStrategy(policy)
 
 
@@ -119,30 +117,3 @@ class PolicyStrategy:
         else:
             state |= {"removed_message_count": 0, "layout": None}
         self.policy.restore_from_session(state)
-
-
-class PluginStrategy:
-    """Adapter that makes a plugin a Strands context strategy. Create it with ``as_strategy``.
-
-    The adapter does not change the history.
-
-    Attributes:
-        policy: The plugin.
-        name: Name of the strategy in Strands' logs.
-    """
-
-    def __init__(self, policy: Plugin) -> None:
-        self.policy = policy
-        self.name = policy.name
-
-    def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Initialize the plugin, and register its hooks and tools."""
-        self.policy.init_agent(agent)
-        for hook in self.policy.hooks:
-            agent.add_hook(hook)
-        for tool in self.policy.tools:
-            agent.tool_registry.register_tool(tool)
-
-    async def apply(self, context: ContextState) -> bool:
-        """Do nothing, because a plugin works through its hooks and middleware. Return False."""
-        return False

@@ -154,9 +154,8 @@ def test_beside_strands_own_strategies_and_the_stash(session: Callable[[], Any])
 
 def test_recall_brings_back_what_has_left() -> None:
     model = ScriptedModel()
-    recall = as_strategy(HistoryRecall(100))
     policy = ImportanceWeightedConversationManager(400, max_turns=4, includes_recall=True)
-    agent = built(policy, model, recall)
+    agent = built(policy, model, plugins=[HistoryRecall(100)])
     agent("Hello there.")
     agent("The van at the corner was green.")
     for number in range(14):
