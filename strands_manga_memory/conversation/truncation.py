@@ -8,11 +8,9 @@ are kept first. A marker counts the removed characters. A truncated text is neve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from functools import partial
-from itertools import accumulate, chain, repeat
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from strands_manga_memory.messages.injection import CUT, READER
@@ -69,7 +67,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     most_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
     form = None if tail else _JsonText.read(head, tokens, most_characters)
     if form is not None:
-        if (shorter := form.truncate(fits)) is not None:
+        if (shorter := form.first_that(fits, _FORMS)) is not None:
             return shorter if shorter == form.whole and not gone else marked(shorter)
         head = form.least
     elif marker is None:
@@ -98,7 +96,7 @@ def excerpt_text(text: str, characters: int) -> str:
     if CUT_MARKER.search(text) is None:
         form = _JsonText.read(text, characters, characters)
     if form is not None:
-        shorter = form.identify(lambda kept: len(kept) + len(cut_marker(len(text))) <= characters)
+        shorter = form.first_that(lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS)
         if shorter is not None:
             shorter += cut_marker(max(1, len(text) - len(shorter)))
             return shorter if len(shorter) < len(text) else text
@@ -205,28 +203,52 @@ class _Members(IntEnum):
     ALL = 3
 
 
-@dataclass(frozen=True)
-class _Detail:
-    """Level of detail at which JSON objects are shown when they are shortened.
+class _Form(NamedTuple):
+    """Form in which a text with JSON is written: complete, or with less detail.
 
     Attributes:
-        members: Group of members (keys with values) that each object keeps.
+        members: Group of members (keys with values) that each object in a list keeps.
         characters: Most characters of a string.
+        items: Most items of each list.
+        is_strict: Whether objects outside of lists lose members, too.
+        detailed: Number of first items in each list whose objects keep all identifying members.
     """
 
     members: _Members
     characters: int
+    items: int
+    is_strict: bool = False
+    detailed: int = 0
 
 
-_DETAILS = (
-    *(_Detail(_Members.ALL, int(60 * 1.3**step)) for step in range(36, -1, -1)),
-    _Detail(_Members.IDENTIFYING, 60),
-    _Detail(_Members.IDS, 40),
-    _Detail(_Members.KEY, 40),
+_ALL = 1_000_000_000
+_ITEMS = (400, 200, 100, 50, 20, 8, 3, 1)
+_STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
+_WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, is_strict=True)
+_IDENTIFYING = (
+    *(_Form(_Members.IDENTIFYING, 60, items) for items in _ITEMS[:-1]),
+    *(_Form(_Members.IDS, 40, items, is_strict=True) for items in _ITEMS),
+    *(_Form(_Members.KEY, 40, items, is_strict=True) for items in _ITEMS),
 )
-"""Levels of detail, from most to least. At the last level a record has only its own id."""
+_FORMS = (
+    _WHOLE,
+    *(_Form(_Members.ALL, characters, _ALL) for characters in _STRINGS),
+    _Form(_Members.IDENTIFYING, 60, _ALL),
+    *(_Form(_Members.IDS, 40, _ALL, detailed=items) for items in _ITEMS),
+    _Form(_Members.IDS, 40, _ALL),
+    _Form(_Members.KEY, 40, _ALL),
+    *_IDENTIFYING,
+)
+"""Forms of a truncated text, from most to least detail. All items of lists are kept for as long as possible."""
 
-_FEW_ITEMS = 3
+_EXCERPTS = (
+    _Form(_Members.IDENTIFYING, 60, _ALL, is_strict=True),
+    _Form(_Members.IDS, 40, _ALL, is_strict=True),
+    _Form(_Members.KEY, 40, _ALL, is_strict=True),
+    *_IDENTIFYING,
+)
+"""Forms of an excerpt, from most to least detail. An excerpt has only keys and identifiers."""
+
 _MAP_MEMBERS = 24
 """Number of members above which a JSON object counts as a map of records, and is shortened like a list."""
 
@@ -244,22 +266,6 @@ _KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$"
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
-def _largest(attempt: Callable[[int], str | None], most: int) -> tuple[int, str] | None:
-    """Return the largest number from 1 to ``most`` for which ``attempt`` returns a text, together with this text.
-
-    None if there is no such number. If ``attempt`` returns a text for a number, ``attempt`` must also return a text for every
-    smaller number.
-    """
-    low, high, best = 0, most, None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (text := attempt(middle)) is not None:
-            low, best = middle, (middle, text)
-        else:
-            high = middle - 1
-    return best
-
-
 class _TooLongError(Exception):
     """Error that ends the rendering of a JSON text as soon as the text is longer than its limit."""
 
@@ -270,10 +276,9 @@ class _JsonText:
     def __init__(self, text: str, found: Sequence[Documents], tokens: int, most_characters: int) -> None:
         self._most_characters = most_characters
         self._parts: list[str | list[Any]] = []
-        self._longest = 0
         end = 0
         for each in found:
-            values = [self._capped(value, tokens) for value in self._capped(each.values, tokens)]
+            values = [_capped(value, tokens) for value in _capped(each.values, tokens)]
             self._parts += [text[end : each.start], values]
             end = each.end
         self._parts.append(text[end:])
@@ -293,107 +298,60 @@ class _JsonText:
     @property
     def whole(self) -> str | None:
         """Complete text, with its JSON in compact form. None if it has more than ``most_characters`` characters."""
-        return self._rendered(0, self._longest)
+        return self._written(_WHOLE)
 
     @property
     def least(self) -> str:
         """Shortest form of the text: one identifying member per JSON object, and one item per list, of any length."""
-        return self._rendered(len(_DETAILS) - 1, 1, is_strict=True, is_limited=False) or ""
+        return self._written(_LEAST, is_limited=False) or ""
 
-    def truncate(self, fits: Callable[[str], bool]) -> str | None:
-        """Return the form of the text with the most detail for which ``fits`` returns True. None if no form fits."""
-        longest, last = self._longest, len(_DETAILS) - 1
-        with_all = partial(self._attempt, fits, items=longest)
-        if (text := with_all(last)) is not None:
-            finer, text = _largest(lambda finer: with_all(last - finer), last) or (0, text)
-            # The first items get more detail than the others, as far as there is room.
-            richer = partial(self._attempt, fits, last - finer, longest)
-            return ((_largest(richer, longest) if finer < last else None) or (0, text))[1]
-        for detail, least, is_strict in ((last - 2, _FEW_ITEMS, False), (last - 1, 1, True), (last, 0, True)):
-            fewer = partial(self._attempt, fits, detail, is_strict=is_strict)
-            if (text := fewer(least)) is not None:
-                return (_largest(fewer, longest) or (0, text))[1]
-        return None
+    def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
+        """Write the text in the first of the forms for which ``fits`` returns True. None if there is no such form."""
+        return next((text for form in forms if (text := self._written(form)) is not None and fits(text)), None)
 
-    def identify(self, fits: Callable[[str], bool]) -> str | None:
-        """Return a form of the text with only the identifiers (such as ids and names) of its JSON objects.
-
-        If ``fits`` returns False for this form, forms with fewer identifiers and fewer list items are tried. None if no form
-        fits.
-        """
-        for detail in range(len(_DETAILS) - 3, len(_DETAILS)):
-            if (text := self._attempt(fits, detail, self._longest, is_strict=True)) is not None:
-                return text
-        return self.truncate(fits)
-
-    def _attempt(
-        self, fits: Callable[[str], bool], detail: int, items: int, detailed: int = 0, *, is_strict: bool = False
-    ) -> str | None:
-        text = self._rendered(detail, items, detailed, is_strict=is_strict)
-        return text if text is not None and fits(text) else None
-
-    def _capped(self, value: Any, most: int) -> Any:
-        """Return a JSON value whose lists have at most ``most`` items, because a form with more items would be too long."""
-        if isinstance(value, dict):
-            self._longest = max(self._longest, len(value))
-            return {key: self._capped(each, most) for key, each in value.items()}
-        if not isinstance(value, list):
-            return value
-        first, note, last = _first_and_last(value, most)
-        self._longest = max(self._longest, len(first) + len(last))
-        return [self._capped(item, most) for item in (*first, *note, *last)]
-
-    def _rendered(
-        self, level: int, items: int, detailed: int = 0, *, is_strict: bool = False, is_limited: bool = True
-    ) -> str | None:
-        """Return a shorter form of the text. None if this form has more than ``most_characters`` characters.
-
-        Args:
-            level: Index of a level in ``_DETAILS``. A higher index means less detail.
-            items: Most items of each list.
-            detailed: Number of first items in each list that are shown with more detail (at ``level - 1``).
-            is_strict: Whether objects outside of lists lose members, too.
-            is_limited: If false, the form may have any length.
-        """
-        detail = _DETAILS[level]
-        finer = [_DETAILS[max(0, level - 1)]] * detailed
-        pruning = _Pruning(detail, items, finer, self._most_characters if is_limited else None)
+    def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
+        """Write the text in a form. If ``is_limited``, None if the result has more than ``most_characters`` characters."""
+        pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
-        own = detail if is_strict else None
         try:
             for part in self._parts:
                 if isinstance(part, str):
-                    shorter = _shorten_string(part, max(80, detail.characters))
+                    shorter = _shorten_string(part, max(80, form.characters))
                     shown.append(f"{shorter}\n" if part.endswith("\n") and not shorter.endswith("\n") else shorter)
                 elif len(part) == 1:
-                    shown.append(write_json(pruning.value(part[0], own)))
+                    shown.append(write_json(pruning.value(part[0], in_list=form.is_strict)))
                 else:
-                    shown.append("\n".join(map(write_json, pruning.items(part, own))))
+                    shown.append("\n".join(map(write_json, pruning.items(part))))
         except _TooLongError:
             return None
         return "".join(shown)
 
 
+def _capped(value: Any, most: int) -> Any:
+    """Return a JSON value whose lists have at most ``most`` items, because a form with more items would be too long."""
+    if isinstance(value, dict):
+        return {key: _capped(each, most) for key, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    first, note, last = _first_and_last(value, most)
+    return [_capped(item, most) for item in (*first, *note, *last)]
+
+
 class _Pruning:
     """Makes smaller copies of JSON values by leaving out members of objects, items of lists and characters of strings."""
 
-    def __init__(self, detail: _Detail, items: int, finer: Sequence[_Detail], most_characters: int | None) -> None:
+    def __init__(self, form: _Form, most_characters: int | None) -> None:
+        self._form = form
         self._left = most_characters
-        self._detail = detail
-        self._items = items
-        self._finer = finer
 
-    def value(self, value: Any, detail: _Detail | None = None) -> Any:
-        """Return a smaller copy of a JSON value.
-
-        ``detail`` is the level of detail of the list item that contains the value. None if no list contains the value.
-        """
+    def value(self, value: Any, *, in_list: bool = True) -> Any:
+        """Return a smaller copy of a JSON value. An object outside of lists (``in_list`` is False) keeps all its members."""
         if isinstance(value, dict):
-            return self._members(value, detail)
+            return self._object(value, in_list=in_list)
         if isinstance(value, list):
-            return self.items(value, detail)
+            return self.items(value)
         if type(value) is str and _GAP.fullmatch(value) is None:
-            value = _shorten_string(value, (detail or self._detail).characters)
+            value = _shorten_string(value, self._form.characters)
         self._spend(len(value) + 2 if isinstance(value, str) else 4)
         return value
 
@@ -403,42 +361,35 @@ class _Pruning:
             if self._left < 0:
                 raise _TooLongError
 
-    def items(self, values: Sequence[Any], detail: _Detail | None = None) -> list[Any]:
+    def items(self, values: Sequence[Any]) -> list[Any]:
         """Return the first and last items of a list, with a note between them about the number of items left out."""
-        first, note, last = _first_and_last(values, self._items)
-        levels = self._levels(detail)
-        return [*map(self.value, first, levels), *note, *map(self.value, last, levels)]
+        first, note, last = _first_and_last(values, self._form.items)
+        detailed, others = first[: self._form.detailed], first[self._form.detailed :]
+        finer = _Pruning(self._form._replace(members=_Members.IDENTIFYING, characters=60, detailed=0), self._left)
+        return [*map(finer.value, detailed), *map(self.value, others), *note, *map(self.value, last)]
 
-    def _levels(self, detail: _Detail | None) -> Iterator[_Detail]:
-        """Return an iterator over the levels of detail for the items of a list.
-
-        If ``detail`` is given, every item has this level. Otherwise, the first items have more detail than the others.
-        """
-        return repeat(detail) if detail else chain(self._finer, repeat(self._detail))
-
-    def _members(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
+    def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
         if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
-            return self._map(value, detail)
-        own = detail or _Detail(_Members.ALL, self._detail.characters)
-        kept = _kept_members(value, own.members) or dict(list(value.items())[:1])
+            return self._map(value)
+        members = self._form.members if in_list else _Members.ALL
+        kept = _kept_members(value, members) or dict(list(value.items())[:1])
         self._spend(sum(map(len, kept)))
-        pruned = {key: self.value(each, detail) for key, each in kept.items()}
-        if own.members is _Members.ALL:
+        pruned = {key: self.value(each, in_list=in_list) for key, each in kept.items()}
+        if members is _Members.ALL:
             return pruned
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
-    def _map(self, value: dict[str, Any], detail: _Detail | None) -> dict[str, Any]:
+    def _map(self, value: dict[str, Any]) -> dict[str, Any]:
         """Shorten a JSON object that has many members (keys with values): keep its first and its last members.
 
         The result has an additional member for the number of members left out.
         """
         names = [*(name for name in value if name != _GAP_KEY), *_note(int(value.get(_GAP_KEY) or 0))]
-        first, note, last = _first_and_last(names, self._items)
-        levels = self._levels(detail)
-        pruned = {name: self.value(value[name], level) for name, level in zip(first, levels, strict=False)}
+        first, note, last = _first_and_last(names, self._form.items)
+        pruned = {name: self.value(value[name]) for name in first}
         if note:
             pruned[_GAP_KEY] = _gap(note[0])
-        return pruned | {name: self.value(value[name], level) for name, level in zip(last, levels, strict=False)}
+        return pruned | {name: self.value(value[name]) for name in last}
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
