@@ -368,15 +368,31 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the tokens, importance score, dialogue act and other features of a message, from the cache if possible.
 
+        The dialogue act of a user's message may depend on the previous message of the assistant, which the user may be
+        answering. The previous message is ignored if the user revokes an instruction or the assistant acts like a companion.
+
         Args:
             message: The message.
             history: Messages of the conversation, which the scorer gets as context.
             before: Previous message and its features. None if there is no previous message.
         """
         key = _key(message)
-        features = self._features.get(key)
-        if features is None:
-            features = self._features[key] = self._new_features(message, history, before)
+        if (known := self._features.get(key)) is not None:
+            return known
+        act, role = message_act(message), message["role"]
+        features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)
+        if act not in _TOOL_ACTS:
+            text = message_text(message)
+            features.traits, words = _text_features(text)
+            features.answers = before is not None and before[1].traits.asks and before[1].act != DialogueAct.RECOMMENDATION
+            features.takes_back = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
+            if role == "user" and before and not features.takes_back and self.vocabulary.service > _NEUTRAL_SCORE:
+                answers = features.answers and bool(words)
+                features.act = act_of_reply(text, message_text(before[0]), act, features.traits, answers=answers)
+                if features.act != act:
+                    features.score = self._score(message, features.act, history)
+            features.new = self.vocabulary.learn(role, words, tells=features.traits.tells, tokens=features.tokens)
+        self._features[key] = features
         return features
 
     def __len__(self) -> int:
@@ -412,30 +428,6 @@ class FeatureCache:
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
-
-    def _new_features(
-        self, message: Message, history: Sequence[Message], before: tuple[Message, MessageFeatures] | None
-    ) -> MessageFeatures:
-        """Measure a message: its tokens, score, dialogue act, and other properties.
-
-        The dialogue act of a user's message may depend on the previous message of the assistant, which the user may be
-        answering. The previous message is ignored if the user revokes an instruction or the assistant acts like a companion.
-        """
-        act, role = message_act(message), message["role"]
-        features = MessageFeatures(self.tokens(message), self._score(message, act, history), act)
-        if act in _TOOL_ACTS:
-            return features
-        text = message_text(message)
-        features.traits, words = _text_features(text)
-        features.answers = before is not None and before[1].traits.asks and before[1].act != DialogueAct.RECOMMENDATION
-        features.takes_back = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
-        if role == "user" and before and not features.takes_back and self.vocabulary.service > _NEUTRAL_SCORE:
-            answers = features.answers and bool(words)
-            features.act = act_of_reply(text, message_text(before[0]), act, features.traits, answers=answers)
-            if features.act != act:
-                features.score = self._score(message, features.act, history)
-        features.new = self.vocabulary.learn(role, words, tells=features.traits.tells, tokens=features.tokens)
-        return features
 
     def _score(self, message: Message, act: str, history: Sequence[Message]) -> float:
         try:
