@@ -79,8 +79,8 @@ _MOST_TOPICS = 5
 _MOST_COVERED = 400
 
 
-def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str]) -> str:
-    count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
+def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str], number: int) -> str:
+    count = f"{number} session{'' if number == 1 else 's'}"
     about = f" about {', '.join(topics[:3])}" if topics else ""
     return f"{count}{about}; last: {shorten_line(sessions[-1].content, 120)}"
 
@@ -153,7 +153,8 @@ class MemoryKeeper:
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         if stated := stated_in(transcript, by_model):
             user.log.apply(PreferenceChange(statements=stated))
-        loaded = partition.load_context()
+        loaded = partition.load_context([days * DAY for _, days, _ in PERIODS])
+        loaded.records.setdefault(id_, stored)  # a session that is finalized late may be older than the sessions that were read
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
@@ -217,9 +218,9 @@ class MemoryKeeper:
         if is_up_to_date(stored):
             return
         type_, _, period = id_.partition("#")
-        content, topics = self._rollup_text(
-            user.partition.owner, sessions, WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
-        )
+        most = WEEK_TOKENS if type_ == MemoryType.WEEK else MONTH_TOKENS
+        number = len({*versions, *(stored.covers if stored else ())})
+        content, topics = self._rollup_text(user.partition.owner, sessions, most, number)
 
         def made(known: MemoryRecord | None) -> MemoryRecord | None:
             if is_up_to_date(known):
@@ -231,15 +232,19 @@ class MemoryKeeper:
 
         user.store(id_, made)
 
-    def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int) -> tuple[str, list[str]]:
+    def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int) -> tuple[str, list[str]]:
+        """Return text and topics of a weekly or monthly summary.
+
+        ``sessions`` are the session summaries that were read, and ``number`` is the number of all sessions of the period.
+        """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
         if isinstance(self.summarizer, RuleSessionSummarizer):
-            text = _by_rules(sessions, topics)
+            text = _by_rules(sessions, topics, number)
         else:
             lines = [("user", record.content) for record in sessions]
             summary = summarize_session(self.summarizer, lines, max_tokens=most, timeout=self.timeout)
-            text = _by_rules(sessions, topics) if summary.by_rules else summary.text
+            text = _by_rules(sessions, topics, number) if summary.by_rules else summary.text
         text = self.pii.applied(text, place=owner.partition)
         return truncate_to_tokens(text, most), topics
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
 import itertools
 import logging
 import math
 import re
 import threading
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +42,6 @@ from strands_manga_memory.memory.records import (
     checked_importance,
     counted,
     ended_at,
-    parts_of,
     place_of,
 )
 from strands_manga_memory.messages import is_turn_start
@@ -366,44 +368,69 @@ logger = logging.getLogger(__name__)
 _WORDS = f"{INTERNAL}words#"
 _SECONDS = 7 * DAY
 """Seconds until a stored list is made again from all memories."""
-_MOST_PARTS, _MOST_BYTES = 8, 350_000
-"""Most items of a list, and most bytes of an item. A DynamoDB item has at most 400 KB."""
-_MOST_FOUND = 64
+_SHARDS, _ROWS = 16, 512
+"""Number of parts that hold the words of a list, and memories in each part that holds ids."""
+_MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
+"""Most bytes of the words and ids of a list, and most memories. DynamoDB limits a transaction to 4 MB in 100 items."""
+_MOST_FOUND, _MOST_IMPORTANT = 64, 128
 
 
-@dataclass(frozen=True)
 class WordList:
     """List of the words in a user's memories, to find memories without reading all. Preferences are not listed.
 
-    Attributes:
+    The list has parts, so that a search decodes only a few of them. Each listed memory has a row number. The latest memory has
+    the number 0.
+
+    - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum determines ``N``.
+    - ``ids.N`` holds the ids of 512 rows.
+    - ``important`` maps each type to the 128 most important memories, as pairs of negative importance and row.
+
+    Args:
         made_at: Time when the list was made, in seconds since 1970.
-        lines: A line for each memory, the latest memory first: id, importance and the checksums of the words, with a space
-            before and after each checksum.
+        part: Function that returns a part by its name.
     """
 
-    made_at: float
-    lines: str
+    def __init__(self, made_at: float, part: Callable[[str], Any]) -> None:
+        self.made_at = made_at
+        self._part = functools.cache(part)
 
-    def find(self, terms: Iterable[str]) -> list[str]:
-        """Return the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
-        scores: dict[int, float] = {}  # by start of the line
-        for word in sorted({f" {_checksum(term)} " for term in terms}):
-            found = list(self._starts(word))
-            scores |= {start: scores.get(start, 0.0) + 1 / math.log2(1 + len(found)) for start in found}
-        starts = sorted(scores, key=lambda start: (-scores[start], start))
-        return [self.lines[start : self.lines.index("\t", start)] for start in starts]
+    def find(self, terms: Iterable[str]) -> Iterator[str]:
+        """Yield the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
+        scores: dict[int, float] = {}
+        for word in sorted(map(_checksum, terms)):
+            rows = self._part(_part_of(word)).get(word, "").split()
+            for row in map(int, rows):
+                scores[row] = scores.get(row, 0.0) + 1 / math.log2(1 + len(rows))
+        return map(self._id, sorted(scores, key=lambda row: (-scores[row], row)))
 
-    def _starts(self, word: str) -> Iterator[int]:
-        """Yield the position in ``lines`` at which each line with the text ``word`` begins."""
-        at = self.lines.find(word)
-        while at >= 0:
-            yield self.lines.rfind("\n", 0, at) + 1
-            at = self.lines.find(word, self.lines.index("\n", at))
+    def by_importance(self, types: Collection[str]) -> Iterator[str]:
+        """Yield the ids of the most important memories of some types, the most important first, then the latest first."""
+        important = self._part("important")
+        return (self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types)))
 
-    def by_importance(self, types: Collection[str]) -> list[str]:
-        """Return the ids of all listed memories of some types, the most important first, then the latest first."""
-        rows = sorted((line.split("\t") for line in self.lines.splitlines()), key=lambda row: -float(row[1]))
-        return [id_ for id_, *_ in rows if id_.partition("#")[0] in types]
+    def _id(self, row: int) -> str:
+        return str(self._part(f"ids.{row // _ROWS:02}")[row % _ROWS])
+
+
+def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
+    """Return the parts of a word list of memories, keyed by name. Memories beyond the limits of a list are left out."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    important: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    ids, size = list[str](), 0
+    for row, record in enumerate(itertools.islice(records, _MOST_ROWS)):
+        words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
+        size += len(record.memory_id) + 6 * len(words)
+        if size > _MOST_BYTES:
+            break
+        ids.append(record.memory_id)
+        important[record.type].append((-record.importance, row))
+        for word in words:
+            rows[word].append(row)
+    parts: dict[str, Any] = {_part_of(f"{shard:x}"): {} for shard in range(_SHARDS)}
+    for word, found in rows.items():
+        parts[_part_of(word)][word] = " ".join(map(str, found))
+    parts |= {f"ids.{start // _ROWS:02}": ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)}
+    return parts | {"important": {type_: heapq.nsmallest(_MOST_IMPORTANT, each) for type_, each in important.items()}}
 
 
 class OlderMemories:
@@ -435,17 +462,24 @@ class OlderMemories:
             known: Ids of the memories that the caller has read. They are left out.
             with_preferences: Whether preferences may be added if the list exists.
         """
-        words, oldest = self._list or self._read(), max(since, self._partition.clock() - _SECONDS)
-        loaded = None
-        if words is None or words.made_at < oldest:
-            loaded, words = self._make()
-        self._list = words
-        found = words.by_importance(types) if query is None else words.find(content_terms(query))
-        ids = [id_ for id_ in found if id_ not in known][:_MOST_FOUND]
-        if loaded is None:
+        oldest = max(since, self._partition.clock() - _SECONDS)
+
+        def find(words: WordList) -> list[str]:
+            found = words.by_importance(types) if query is None else words.find(content_terms(query))
+            return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
+
+        try:
+            words = self._list or self._read()
+            ids = None if words is None or words.made_at < oldest else find(words)
+        except CorruptRecordError:  # the list is damaged
+            ids = None
+        if ids is not None:
+            self._list = words
             has_most = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known) >= MOST_PREFERENCES
             return self._partition.load_named(ids, with_preferences=with_preferences and has_most)
-        chosen = {id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE}.union(ids)
+        loaded, self._list = self._make()
+        chosen = {id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE}
+        chosen.update(find(self._list))
         loaded.records = {id_: record for id_, record in loaded.records.items() if id_ in chosen}
         return loaded
 
@@ -461,23 +495,24 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _read(self) -> WordList | None:
-        """Return the stored word list. None if it is missing, damaged or incomplete."""
+        """Return the stored word list, or None if there is none. A damaged list raises ``CorruptRecordError``, now or later."""
         owner = self._partition.owner
-        found: WordList | None = None
-        missing = 0
-        try:
-            for item in self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~"):
-                place = place_of(owner, str(item["memory_id"]))
-                with trusted(place):
-                    made_at, parts, lines = self._codec.decode(item["data"], place)
-                    if found is None:
-                        found, missing = WordList(float(made_at), ""), int(parts)
-                    if made_at == found.made_at:  # else a part of an earlier list, which had more parts
-                        found = replace(found, lines=found.lines + lines)
-                        missing -= 1
-        except CorruptRecordError:
+        rows = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~")
+        items = {str(item["memory_id"]).removeprefix(_WORDS): item for item in rows}
+        if not items:
             return None
-        return None if missing else found
+
+        def part(name: str) -> Any:
+            place = place_of(owner, f"{_WORDS}{name}")
+            with trusted(place):
+                made, body = self._codec.decode(items[name]["data"], place)
+                if made != made_at:
+                    raise ValueError("it is a part of another list")
+                return body
+
+        with trusted(place_of(owner, _WORDS)):
+            made_at = float(items["important"]["made_at"])
+        return WordList(made_at, part)
 
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, make and store a list of their words, and return the memories and the list.
@@ -492,29 +527,26 @@ class OlderMemories:
         made_at = partition.clock()
         loaded = partition.load()
         listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
-        listed.sort(key=lambda record: record.updated_at, reverse=True)
-        lines = (f"{record.memory_id}\t{record.importance}\t{_words_of(record)}\n" for record in listed)
-        split = parts_of(lines, lambda line: len(line.encode()), _MOST_BYTES)
-        parts = ["".join(part) for part in itertools.islice(split, _MOST_PARTS)] or [""]
+        parts = _parts_of_list(sorted(listed, key=lambda record: record.updated_at, reverse=True))
         writes = list[Write]()
-        for number, part in enumerate(parts):
-            id_ = f"{_WORDS}{number}"
-            data = self._codec.encode([made_at, len(parts), part], place_of(owner, id_))
-            item = {"user_id": owner.partition, "memory_id": id_, "data": data, "expires_at": int(made_at + _SECONDS)}
-            writes.append(Write(item=item))
+        for name, part in parts.items():
+            id_ = f"{_WORDS}{name}"
+            stored = {"data": self._codec.encode([made_at, part], place_of(owner, id_)), "made_at": made_at}
+            key = {"user_id": owner.partition, "memory_id": id_, "expires_at": int(made_at + _SECONDS)}
+            writes.append(Write(item={**key, **stored}))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
             if changed is not None:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
             logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
-        return loaded, WordList(made_at, "".join(parts))
-
-
-def _words_of(record: MemoryRecord) -> str:
-    words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
-    return f" {' '.join(sorted(words))} "
+        return loaded, WordList(made_at, parts.__getitem__)
 
 
 def _checksum(term: str) -> str:
     return f"{zlib.crc32(term.encode('utf-8', 'surrogatepass')):x}"
+
+
+def _part_of(word: str) -> str:
+    """Return the name of the part of a word list that has the word with a checksum."""
+    return f"words.{int(word, 16) % _SHARDS:02}"

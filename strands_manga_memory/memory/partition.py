@@ -83,6 +83,7 @@ class PartitionContent:
         """Add the memories of another read of the same partition. If both reads have a memory, that in ``more`` is kept."""
         self.records |= more.records
         self.unreadable += more.unreadable
+        self.expired += more.expired
         self.is_partial, self.since = self.is_partial or more.is_partial, max(self.since, more.since)
 
 
@@ -94,20 +95,21 @@ MOST_PREFERENCES = 40
 class _Range:
     """Range of sort keys for a query of the memory table.
 
-    With a limit, only that many items are read, those with the highest sort keys.
+    With a limit, only that many items are read, those with the highest sort keys. With ``is_lowest``, those with the lowest.
     """
 
     first: str | None = None
     last: str | None = None
     limit: int | None = None
     attributes: Sequence[str] | None = None
+    is_lowest: bool = False
 
     def read(self, table: Table, partition: str) -> Iterator[Item]:
         return table.query(
             partition,
             first=self.first,
             last=self.last,
-            reverse=self.limit is not None,
+            reverse=self.limit is not None and not self.is_lowest,
             limit=self.limit,
             attributes=self.attributes,
         )
@@ -136,6 +138,9 @@ _RECALLED = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.PREFERENCE}$", _MOST_RECALLED),
 )
 """Ranges of sort keys that a recall of all types reads, besides the latest facts and feedback."""
+
+_MOST_FINALIZED, _MOST_OF_AGE = 128, 32
+"""Most session summaries that finalizing reads: of all ages, and of a given age or more."""
 
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
 """Range of sort keys that is read if the list of the latest facts and feedback is missing or damaged."""
@@ -178,15 +183,26 @@ class UserPartition:
             return self._load([_Range()])
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
-    def load_context(self) -> PartitionContent:
-        """Read the memories that are needed to finalize a conversation: all summaries, preferences and open questions.
+    def load_context(self, ages: Iterable[float]) -> PartitionContent:
+        """Read the memories that are needed to finalize a conversation: session, weekly and monthly summaries.
 
-        Recalls that are not in the access counts of the memories yet are read, too.
+        The ids of expired memories and the recalls that are not in the access counts yet are read, too. If the user has over
+        128 session summaries, the latest 128 are read, then for each age the latest 32 that are at least as old, and the ids of
+        the oldest 32 if they are expired.
+
+        Args:
+            ages: Ages of summaries, in seconds.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
         """
-        return self._load([_Range(f"{MemoryType.SUMMARY}#", f"{LEDGER}~")])
+        first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
+        loaded = self._load([_Range(first, last, _MOST_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")])
+        if loaded.is_partial:
+            ends = [summary_id("", self.clock() - age) for age in ages]
+            loaded.add(self._load([_Range(first, end, _MOST_OF_AGE) for end in ends]))
+            loaded.expired += self._load([_Range(first, last, _MOST_OF_AGE, is_lowest=True)]).expired
+        return loaded
 
     def load_start(self) -> PartitionContent:
         """Read the memories for a session start: preferences, summaries and open questions.

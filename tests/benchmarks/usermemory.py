@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from strands import Agent
@@ -30,8 +31,8 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.conversation import TiktokenCounter
-from strands_manga_memory.memory import MemoryKeeper
-from strands_manga_memory.memory.records import DAY
+from strands_manga_memory.memory import MemoryKeeper, MemoryRecord, MemoryType
+from strands_manga_memory.memory.records import DAY, content_id, episode_id, new_record, summary_id
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -175,50 +176,91 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
     return values
 
 
+_NUMBERS = (1, 100, 10_000)
+_ROUNDS = 7
+
+
 def _measure_growth(folder: Path) -> dict[str, float]:
-    """Compare a user of 10,000 memories, whose words are listed, with a user of one memory."""
+    """Compare each step of a session of users with 1, 100 and 10,000 memories, whose words are listed."""
     table, durable = SQLiteTable(folder / "growth", USER_MEMORY), SQLiteTable(folder / "sessions")
     for each in (table, durable):
         each.create_if_missing()
-    costs = {number: _measure_session(table, durable, f"u{number}", number) for number in (1, 100, 10_000)}
+    for number in _NUMBERS:
+        _fill(table, f"u{number}", number)
+    rounds = [
+        {number: _measure_session(table, durable, f"u{number}", f"s{at}") for number in _NUMBERS}
+        for at in progress(range(_ROUNDS + 1), "sessions of users with 1, 100 and 10,000 memories")
+    ][1:]
     values: dict[str, float] = {}
-    for step, (count, _) in costs[10_000].items():
-        values[f"requests_of_{step}_with_10000_memories_by_1"] = count / max(1, costs[1][step][0])
-        for number, of_user in costs.items():
-            values[f"cpu_ms_of_{step}_with_{number}_memories"] = 1000 * of_user[step][1]
+    for step in rounds[0][1]:
+        requests, seconds = (
+            {number: median(each[number][step][of] for each in rounds) for number in _NUMBERS} for of in (0, 1)
+        )
+        name = f"{step}_with_10000_memories_by_1"
+        values[f"requests_of_{name}"] = max(requests.values()) / max(1, min(requests.values()))
+        values[f"cpu_of_{name}"] = max(seconds.values()) / min(seconds.values())
+        values |= {f"requests_of_{step}_with_{number}_memories": requests[number] for number in _NUMBERS}
+        values |= {f"cpu_ms_of_{step}_with_{number}_memories": 1000 * seconds[number] for number in _NUMBERS}
     return values
 
 
-def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, memories: int) -> dict[str, tuple[int, float]]:
-    """Return the requests to the memory table and the seconds of the processor that each step of a session takes."""
-    store = UserMemoryStore(table, user_id=user)
-    fact = store.partition.item_of(store.remember("Owns volume 3 of Uzumaki"))
-    items = [fact | {"memory_id": f"fact#~{number:032x}", "content": text(80)} for number in range(1, memories)]
-    store.partition.note_latest(*(item["memory_id"] for item in [fact, *items[:63]]))
-    table.batch_write(puts=items)
-    store.reader.search("Any lighthouses?")
+def _fill(table: SQLiteTable, user: str, memories: int) -> None:
+    """Store memories of a user: half of them facts, and a fourth each session summaries and messages of sessions."""
+    store, now = UserMemoryStore(table, user_id=user), time.time()
+    fact = store.remember("Owns volume 3 of Uzumaki")
+    records = list[MemoryRecord]()
+    for number in range(1, memories):
+        content, ended_at = text(80), now - number * 60
+        if number % 4 < 2:
+            records.append(replace(fact, memory_id=content_id(MemoryType.FACT, content), content=content, updated_at=ended_at))
+            continue
+        summary = new_record(
+            summary_id(f"old{number}", ended_at), 0.6, ended_at, content=content, metadata={"ended_at": ended_at}
+        )
+        passages = {"passages": [text(80) for _ in range(3)], "ended_at": ended_at}
+        episode = replace(summary, memory_id=episode_id(summary.memory_id, 0), type=MemoryType.EPISODE, metadata=passages)
+        records.append(summary if number % 4 == 2 else episode)
+    table.batch_write(puts=map(store.partition.item_of, records))
+    facts = [fact.memory_id, *(each.memory_id for each in records if each.type == MemoryType.FACT)]
+    store.partition.note_latest(*facts[:64])
+    store.reader.search("Any lighthouses?")  # lists the words
     assert shared_writer(None, table).drain(30)
+
+
+def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, session: str) -> dict[str, tuple[int, float]]:
+    """Return the requests to both tables and the seconds of the processor that each step of a session takes."""
     counts = Counter[str]()
     found: dict[str, tuple[int, float]] = {}
-    with MangaMemory(hot=InMemoryHotStore(), durable=durable, memories=_CountingStore(table, counts, "memories")) as memory:  # type: ignore[arg-type]
-        kwargs = memory.agent_kwargs(user_id=user, session_id=user)
-        agent = Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
+    stores: dict[str, Any] = {
+        "memories": _CountingStore(table, counts, "memories"),
+        "durable": _CountingStore(durable, counts, "durable"),
+    }
+    with MangaMemory(hot=InMemoryHotStore(), **stores) as memory:
+
+        def first_turn() -> None:
+            kwargs.update(memory.agent_kwargs(user_id=user, session_id=session))
+            agents.append(Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs))
+            agents[0]("Which volume of Uzumaki is next?")
+
+        kwargs, agents = dict[str, Any](), list[Agent]()
         for step, work in (
-            ("a_first_turn", lambda: agent("Which volume of Uzumaki is next?")),
-            ("a_live_turn", lambda: agent("Which volume of Uzumaki is next, please?")),
-            ("an_unanswered_turn", lambda: agent("Any lighthouses?")),
+            ("a_first_turn", first_turn),
+            ("a_live_turn", lambda: agents[0]("Which volume of Uzumaki is next, please?")),
+            ("a_first_unanswered_turn", lambda: agents[0](f"Any zi{session}?")),
+            ("an_unanswered_turn", lambda: agents[0](f"Any qo{session}?")),
             ("a_recall", lambda: memory.user(user).recall(query="Uzumaki", limit=1)),
-            ("finalizing", lambda: memory.finalize(ConversationScope(user, user))),
+            ("a_recall_without_query", lambda: memory.user(user).recall(limit=1)),
+            ("finalizing", lambda: memory.finalize(ConversationScope(user, session))),
         ):
             if step == "finalizing":
                 kwargs["session_manager"].close()
                 assert shared_writer(memory.hot, None).drain(30)
-                store.partition.fold()  # one write for each recalled memory
+                UserMemoryStore(table, user_id=user).partition.fold()  # one write for each recalled memory
+            counts.clear()
             start = time.process_time()
             work()
             assert shared_writer(None, memory.memories).drain(30)
-            found[step] = counts["memories"], time.process_time() - start
-            counts.clear()
+            found[step] = counts.total(), time.process_time() - start
     return found
 
 

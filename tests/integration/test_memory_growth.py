@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
+from strands_manga_memory import Codec, ConversationScope, MangaMemory, Table, UserMemoryStore
 from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader, memory_search
+from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import finish_writes
@@ -45,7 +46,7 @@ class CountingTable:
             yield item
 
 
-def finalizing(tables: tuple[Table, Table], user: str, memories: int) -> tuple[int, int]:
+def finalizing(tables: tuple[Table, Table], user: str, memories: int, session_id: str = "s1") -> tuple[int, int]:
     """Return the requests and the bytes read of finalizing a session of a user with some memories."""
     store = UserMemoryStore(tables[1], user_id=user)
     fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
@@ -54,7 +55,7 @@ def finalizing(tables: tuple[Table, Table], user: str, memories: int) -> tuple[i
         tables[1].batch_write(puts=[fact | {"memory_id": f"fact#~{number:032x}"} for number in numbers])
     counted = CountingTable(tables[1])
     with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:  # type: ignore[arg-type]
-        kwargs = memory.agent_kwargs(user_id=user, session_id="s1")
+        kwargs = memory.agent_kwargs(user_id=user, session_id=session_id)
         agent = Agent(model=ScriptedModel(lambda _: "Noted."), callback_handler=None, **kwargs)
         agent("Is volume 3 of Uzumaki in stock?")
         agent._session_manager.close()
@@ -63,7 +64,7 @@ def finalizing(tables: tuple[Table, Table], user: str, memories: int) -> tuple[i
         store.partition.fold()  # a write for each of the recalled memories: one here, five there
         counted.requests.clear()
         counted.read_bytes = 0
-        memory.finalize(ConversationScope(user, "s1"))
+        memory.finalize(ConversationScope(user, session_id))
         finish_writes(None, counted)
         return counted.requests.total(), counted.read_bytes
 
@@ -76,7 +77,7 @@ def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(tables: t
 
 def fill(store: UserMemoryStore, count: int) -> None:
     """Give a user facts, summaries, open questions and episodes, each as often as the others."""
-    from strands_manga_memory.memory.records import episode_id, question_id, question_record, summary_id
+    from strands_manga_memory.memory.records import episode_id, question_id, question_record
 
     table, now = store.partition.table, time.time()
     fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
@@ -173,7 +174,7 @@ def test_search_finds_memories_that_are_newer_than_the_list_of_words(tables: tup
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     assert contents(store, "Any postcards?") == []
-    assert word_lists(tables[1]) == ["~words#0"]
+    assert word_lists(tables[1])
     store.remember("Collects lighthouse postcards.")
     for number in range(64):
         store.remember(f"Shelf {number} is full.")
@@ -228,21 +229,27 @@ def test_a_damaged_list_of_words_is_made_again(tables: tuple[Table, Table], dama
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
-    tables[1].put({"user_id": "u1", "memory_id": "~words#0", **damage})
     assert contents(store, "Any postcards?") == [old.content]
-    stored = tables[1].get("u1", "~words#0")
-    assert stored is not None
-    assert stored["data"] not in (b"x", 5)
+    parts = {item["memory_id"]: item for item in tables[1].query("u1", first="~words#", last="~words#~")}
+    for id_, part in parts.items():
+        made_at = part["made_at"]
+        tables[1].put({"user_id": "u1", "memory_id": id_, **damage, "made_at": made_at})
+        if id_ == "~words#important" and not damage:
+            tables[1].put({"user_id": "u1", "memory_id": id_})
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+    stored = {item["memory_id"]: item["data"] for item in tables[1].query("u1", first="~words#", last="~words#~")}
+    assert stored.keys() == parts.keys()
+    assert not {b"x", 5} & set(stored.values())
 
 
 def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second part of the longer list stays in the table for a week."""
-    monkeypatch.setattr(memory_search, "_MOST_BYTES", 8_000)
+    """The last part of the longer list stays in the table for a week."""
+    monkeypatch.setattr(memory_search, "_ROWS", 64)
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 150)
     store.reader.search("Any postcards?")
-    assert len(parts := word_lists(tables[1])) > 1
-    monkeypatch.setattr(memory_search, "_MOST_BYTES", 350_000)
+    assert "~words#ids.01" in (parts := word_lists(tables[1]))
+    monkeypatch.setattr(memory_search, "_ROWS", 512)
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
     UserMemoryStore(tables[1], user_id="u1").reader.search("Any postcards?")
@@ -250,6 +257,35 @@ def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Tabl
     counted: Any = CountingTable(tables[1])
     UserMemoryStore(counted, user_id="u1").reader.search("Any postcards?")
     assert counted.requests["transact"] == 0, "the stored list is read, and not made again"
+
+
+def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> None:
+    """A part of another list would name wrong memories."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fill(store, 400)
+    old = put_old(store, "Collects lighthouse postcards.")
+    assert contents(store, "Any postcards?") == [old.content]
+    ids = tables[1].get("u1", "~words#ids.00")
+    assert ids is not None
+    store.reader.older.delete_list()
+    for number in range(65):
+        store.remember(f"Shelf {number} is full.")
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+    tables[1].put(ids)
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
+
+
+def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(tables: tuple[Table, Table]) -> None:
+    store = UserMemoryStore(tables[1], user_id="u1")
+    fact = store.remember("The parcel of Uzumaki is kept at the locker GX0.")
+    facts = [replace(fact, memory_id=f"fact#~{number:032x}", content=f"Owns the stamp qx{number}.") for number in range(1_200)]
+    tables[1].batch_write(puts=[store.partition.item_of(each) for each in facts])
+    store.partition.note_latest(*(each.memory_id for each in facts[:64]))
+    assert store.reader.search("stamp qx5")
+    for number in (3, 511, 512, 1_199):
+        found = UserMemoryStore(tables[1], user_id="u1").reader.search(f"Where is qx{number}?")
+        assert [hit.content for hit in found] == [f"Owns the stamp qx{number}."]
+    assert len({each.memory_id for each in UserMemoryStore(tables[1], user_id="u1").recall(limit=120)}) == 120
 
 
 def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
@@ -383,3 +419,59 @@ def test_a_recall_is_counted_in_the_record_by_itself(tables: tuple[Table, Table]
     servers.wait_until(lambda: read()["access_count"] == 2, "the count of the recalls")
     assert read()["version"] == fact.version
     assert not list(tables[1].query("u1", first="~ledger#", last="~ledger#~"))
+
+
+def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(tables: tuple[Table, Table]) -> None:
+    decoded = Counter[str]()
+
+    class CountingCodec(Codec):
+        def decode(self, data: object, place: str) -> Any:
+            decoded.update([place] if "~words#" in place else [])
+            return super().decode(data, place)
+
+    store = UserMemoryStore(tables[1], user_id="u1", codec=CountingCodec())
+    fill(store, 400)
+    old = put_old(store, "Collects lighthouse postcards.")
+    store.reader.search("Any trains?")
+    again = UserMemoryStore(tables[1], user_id="u1", codec=CountingCodec())
+    assert again.reader.search("Any trains?") == []
+    assert decoded.total() == 1, "words"
+    assert contents(again, "Any postcards?") == [old.content]
+    assert decoded.total() == 3, "words and ids"
+    assert again.reader.search("Any trains?") == []
+    assert decoded.total() == 3
+
+
+def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic: str) -> list[str]:
+    """Store summaries of sessions that ended a given number of days ago, with a topic, and return their ids."""
+    at = time.time() - days_ago * DAY
+    kept = store.store_session_summary("template", "The user asked.", topics=[topic])
+    ids = [summary_id(f"{topic}{number}", at + number) for number in numbers]
+    expires_at = RETENTION[MemoryType.SUMMARY].expires_at(at)
+    fields = {"created_at": at, "updated_at": at, "expires_at": expires_at}
+    found = [
+        replace(kept, memory_id=id_, metadata={**kept.metadata, "session_id": id_, "ended_at": at}, **fields) for id_ in ids
+    ]
+    store.partition.table.batch_write(puts=map(store.partition.item_of, found))  # type: ignore[arg-type]
+    store.forget(kept.memory_id)
+    return ids
+
+
+def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(tables: tuple[Table, Table]) -> None:
+    """Only the latest sessions, those that just became a week or a month old, and the oldest are read."""
+    store = UserMemoryStore(tables[1], user_id="u1")
+    gone = summaries(store, range(20), days_ago=91, topic="Berserk")
+    summaries(store, range(100), days_ago=35, topic="Monster")
+    summaries(store, range(100), days_ago=9, topic="Pluto")
+    summaries(store, range(300), days_ago=1, topic="Uzumaki")
+    few, first = finalizing(tables, "u2", 1), finalizing(tables, "u1", 1)
+    many = finalizing(tables, "u1", 1, "s2")
+    assert first[1] <= 200_000, "bytes"
+    assert many[0] <= 1.5 * few[0], "requests after the roll-ups are made"
+    assert many[1] <= 200_000, "bytes"
+    weeks, months = ([each.listed("topics") for each in store.recall(type=f"{each}_rollup")] for each in ("weekly", "monthly"))
+    assert ["Pluto"] in weeks
+    assert ["Monster"] in months
+    patterns = " ".join(each.content for each in store.recall(type="behavioral_pattern"))
+    assert "Asked about Uzumaki in" in patterns
+    assert tables[1].batch_get([("u1", id_) for id_ in gone]) == {}, "expired summaries are deleted"
