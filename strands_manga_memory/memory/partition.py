@@ -373,7 +373,8 @@ class UserPartition:
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
         known = self.table.get(self.owner.partition, stored["memory_id"])
-        id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
+        with trusted(place_of(self.owner, stored["memory_id"])):
+            id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
         if not self.table.put({**stored, "summary_id": id_}, when=ABSENT if known is None else None):
             return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
         return id_

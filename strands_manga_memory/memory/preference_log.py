@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
 from strands_manga_memory.memory.records import (
@@ -114,7 +115,9 @@ class PreferenceLog:
         rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~")
         items = {str(row["memory_id"]): row for row in rows}
         removals = self._logged(items.pop(CHANGES, None)).removals
-        return removals, {id_: float(row.get("at") or 0.0) for id_, row in items.items()}
+        # The memory of a damaged note is never stored again, because the time of its deletion is unknown.
+        times = {id_: row.get("at") for id_, row in items.items()}
+        return removals, {id_: float(at) if isinstance(at, int | float) else math.inf for id_, at in times.items()}
 
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Return the log, the log's table item, and the erasure marker."""
@@ -184,15 +187,17 @@ class PreferenceLog:
         The preference log gets a new revision, a token by which agents notice the change. This works on an encrypted log
         without its key. The arguments are passed to ``HotProfile.publish``.
         """
-        revision = uuid.uuid4().hex
+        revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
             item, erased = self._marks()
+            if item is not None and item.keys().isdisjoint(("statements", "sealed")):
+                raise CorruptRecordError(f"record={place!r} is damaged: it has no statements", record=place)
             renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": uuid.uuid4().hex}
             is_written = self.partition.table.put(renewed, when=unchanged(item))
             return (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
 
-        before, written = repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
+        before, written = repeat_until_written(attempt, record=place)
         self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
 
     def note_forgotten(self, memory_id: str, at: float) -> None:

@@ -487,7 +487,7 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
     Raises:
         ValueError: The entry is invalid.
     """
-    at, used = float(entry.get("at") or 0.0), entry.get("used") or ()
+    at, used = float(entry.get("at") or 0.0), entry.get("used")
     if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
         raise ValueError("a ledger entry must list the ids of memories")
     for id_ in used:

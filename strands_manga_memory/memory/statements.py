@@ -143,8 +143,8 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Sequence number of the signal among the user's signals, 0 before the signal is stored. A receiver should ignore
-            a signal after another signal of the same key with a higher number.
+        number: Number that increases with each signal of the user, also after an erasure of the user. It is 0 before the
+            signal is stored. A receiver should ignore a signal after another signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
@@ -349,7 +349,9 @@ class LoggedChanges:
             for each in change.signals
             if each.id not in ids and (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
         ]
-        kept += [replace(each, number=number) for number, each in enumerate(new, self.next_number)]
+        # Time in milliseconds, so that the numbers of a new log are above those of an erased one.
+        first = max([self.next_number, *(int(1000 * each.at) for each in new)])
+        kept += [replace(each, number=number) for number, each in enumerate(new, first)]
         if len(kept) > _MOST_SIGNALS:  # an item of DynamoDB has at most 400 KB
             known = {(each.message_id, each.preference) for each in statements}
             kept = [each for each in kept if each.retracted or (each.message_id, each.statement.preference) in known]

@@ -100,6 +100,12 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
+def damaged_heads(table: Table, session: str) -> list[str]:
+    """Return the names of a session's heads (records with the state of a conversation) that have lost their attributes."""
+    rows = table.query(session, attributes=["state"])
+    return [f"{session}/{row['sk']}" for row in rows if str(row["sk"]).endswith("#HEAD") and "state" not in row]
+
+
 def tombstone_key(partition: str) -> Key:
     """Return the key of the tombstone that marks all conversations of a session or user as deleted.
 
@@ -220,9 +226,13 @@ class ExpiryIndex:
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return a conversation's entry in the expiry index, with an empty mapping as ``ids``. None if there is no entry."""
+        """Return a conversation's entry in the expiry index, with an empty mapping as ``ids``.
+
+        None if there is no entry, or if the record with its time is damaged.
+        """
         item = self._table.get(*due_key(place))
-        return None if item is None else ExpiryEntry(place, int(item["due"]), {})
+        due = (item or {}).get("due")
+        return ExpiryEntry(place, int(due), {}) if isinstance(due, int | float) else None
 
     @staticmethod
     def _item(entry: ExpiryEntry) -> Item:

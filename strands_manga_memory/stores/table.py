@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -121,7 +122,7 @@ class Table(Protocol):
 
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is strongly
     consistent. Every method raises ``StoreUnavailableError`` if the store does not answer within its deadline. Other errors of
-    the driver raise ``StoreError``.
+    the driver raise ``StoreError``. A damaged record is returned with its key only, so that it hides no other record.
     """
 
     schema: TableSchema
@@ -259,15 +260,12 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that was serialized as ``data``, after a check of the record's key.
-
-    Raises:
-        CorruptRecordError: The bytes are damaged, or belong to another key.
-    """
-    item = load_stored(data, name := repr(key))
-    if not isinstance(item, dict) or (item.get(schema.partition), item.get(schema.sort)) != tuple(key):
-        raise CorruptRecordError(f"record={name!r} is damaged: it belongs to another key", record=name)
-    return item
+    """Return the record that was serialized as ``data``. A record that is damaged or has another key has only its key."""
+    with suppress(CorruptRecordError):
+        item = load_stored(data, repr(key))
+        if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(key):
+            return item
+    return {schema.partition: key[0], schema.sort: key[1]}
 
 
 _PAGE = 64

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.hot_profile import HotProfile, cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
@@ -68,6 +69,7 @@ class ErasureReport:
         return not self.left and not self.not_looked_at
 
 
+@checked
 def forget_user(
     user_id: str,
     *,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.tiers import listings, member_ids, unseen_copies
+from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
+from strands_manga_memory.session.tiers import damaged_heads, listings, member_ids, unseen_copies
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.codec import Codec, dump, json_value, trusted
 from strands_manga_memory.stores.hot import HotStore
@@ -22,9 +24,12 @@ from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.stores.urls import MemoryTable, memory_table
 
+_UNREADABLE = [{"text": UNREADABLE_TEXT}]
+
 logger = logging.getLogger(__name__)
 
 
+@checked
 def export_user(
     user_id: str,
     *,
@@ -75,10 +80,13 @@ def export_user(
     for scope in (one.scope for one in listed):
         session = {"session_id": scope.session_id}
         manager = TieredSessionManager(scope, hot=hot, durable=durable, codec=codec, clock=clock)
+        unreadable += damaged_heads(durable, scope.storage_session_id)
         for kind, id_ in member_ids(durable, scope.storage_session_id):
             with _skip_damaged(unreadable):
                 if kind == "A":
-                    exported["sessions"].append({**session, "agent_id": id_, **_conversation(manager, id_)})
+                    conversation = _conversation(manager, id_)
+                    exported["sessions"].append({**session, "agent_id": id_, **conversation})
+                    unreadable += _unreadable_messages(f"{scope.storage_session_id}/{kind}:{id_}", conversation["records"])
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
                     exported["orchestrators"].append({**session, "id": id_, "state": _plain(run.state)})
         if hot is not None:
@@ -129,6 +137,12 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
     except CorruptRecordError as error:
         unreadable.append(error.record)
         logger.warning("error=<%s> | skipped an unreadable record in the export", type(error).__name__)
+
+
+def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of a conversation with the numbers of its unreadable messages; empty if all messages are readable."""
+    lost = [str(each["seq"]) for each in records if each["message"]["content"] == _UNREADABLE]
+    return [f"{name}, messages {', '.join(lost)}"] if lost else []
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:

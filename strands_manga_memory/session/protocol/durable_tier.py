@@ -212,9 +212,12 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0 without tombstones."""
-        numbers = (item.get(ENDED_BELOW) for item in tombstones if not self._is_expired(item))
-        return max((int(number) for number in numbers if isinstance(number, int | float)), default=0)
+        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0 without tombstones.
+
+        A damaged tombstone raises ``CorruptRecordError``.
+        """
+        with trusted(f"tombstones of {self._session}"):
+            return max((int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)), default=0)
 
     def _is_expired(self, item: Item) -> bool:
         return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()

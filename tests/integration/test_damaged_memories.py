@@ -1,0 +1,134 @@
+"""A damaged record of a user stops no turn, hides no other record, is listed by the export, and is never overwritten."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory, SQLiteTable, Table
+from strands_manga_memory.memory.records import DAY, summary_id
+from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable
+from strands_manga_memory.testing import ScriptedModel
+from tests import servers
+from tests.support import finish_writes
+
+USER = "u1"
+DERIVED = ("~by_age", "~ledger#", "~words#")
+"""Beginnings of the ids of records that the package makes again from others, or deletes after they were counted."""
+
+
+@pytest.fixture
+def postgres_tables(postgres_server: servers.Postgres, unique: str) -> Iterator[tuple[Table, Table]]:
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {unique}")
+    url = postgres_server.url.replace("/postgres", f"/{unique}")
+    made = PostgresTable(url, SESSIONS), PostgresTable(url, USER_MEMORY)
+    for table in made:
+        table.create_if_missing()
+    yield made
+    for table in made:
+        table.close()
+
+
+def remembered(tables: tuple[Table, Table]) -> MangaMemory:
+    """Return a memory whose user has each kind of record, one of which is the deletion of a memory."""
+    memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
+    user, now = memory.user(USER), time.time()
+    summary = user.store_session_summary("old", "The user asked about Pluto.", topics=["Pluto"])
+    for days in (9, 35):
+        ended_at = now - days * DAY
+        metadata = {**summary.metadata, "session_id": f"s{days}", "ended_at": ended_at}
+        old = replace(summary, memory_id=summary_id(f"s{days}", ended_at), updated_at=ended_at, metadata=metadata)
+        tables[1].put(user.partition.item_of(old))
+    turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
+    user.remember("Owns a lamp.")
+    user.record_feedback("Great", rating=5)
+    user.prefer("author", "Junji Ito")
+    user.forget(user.store_session_summary("gone", "The user asked.").memory_id)
+    memory.finalize(ConversationScope(USER, "monday"))
+    user.recall(query="lamp")
+    finish_writes(memory.hot, tables[0])
+    finish_writes(None, tables[1])
+    return memory
+
+
+def turn(memory: MangaMemory, session_id: str, text: str) -> None:
+    model = ScriptedModel(lambda _: "I will check and come back to you.")
+    memory.agent(model, user_id=USER, session_id=session_id, callback_handler=None)(text)
+
+
+def damage(table: Any, partition: str, sort: str) -> None:
+    """Truncate the row of a record in a SQL table. Delete all attributes of a record in a DynamoDB table except its key."""
+    change = (
+        f'UPDATE "{table.schema.name}" SET item = substr(item, 1, length(item) / 2) WHERE partition = {{0}} AND sort = {{0}}'
+    )
+    if isinstance(table, SQLiteTable):
+        with closing(sqlite3.connect(table.path)) as connection, connection:
+            connection.execute(change.format("?"), (partition, sort))
+    elif isinstance(table, PostgresTable):
+        with psycopg.connect(table.conninfo) as connection:
+            connection.execute(change.format("%s"), (partition.encode(), sort.encode()))  # type: ignore[arg-type]
+    else:
+        table.put({table.schema.partition: partition, table.schema.sort: sort})
+
+
+def each_kind(table: Table, *partitions: str) -> Iterator[dict[str, Any]]:
+    """Yield one record of each kind in some partitions of a table."""
+    seen = set()
+    for partition in partitions:
+        for row in list(table.query(partition)):
+            kind = partition, re.sub(r"#(?!HEAD|TURN).*", "", row[table.schema.sort])
+            if kind not in seen:
+                seen.add(kind)
+                yield row
+
+
+def check(tables: tuple[Table, Table]) -> None:
+    memory = remembered(tables)
+    rows = [(tables[1], row) for row in each_kind(tables[1], USER, f"changes/{USER}")]
+    rows += [(tables[0], row) for row in each_kind(tables[0], ":u1:monday", "user/:u1")]
+    assert len(rows) >= 16
+    for number, (table, row) in enumerate(rows):
+        partition, sort = row[table.schema.partition], row[table.schema.sort]
+        table.put(row)  # the recalls of an earlier round may have been counted meanwhile
+        damage(table, partition, sort)
+        damaged = table.get(partition, sort)
+        assert damaged == {table.schema.partition: partition, table.schema.sort: sort}
+        turn(memory, f"session {number}", f"Do I own a lamp? I love the color {number}.")
+        assert sort.startswith("fact#") or "Owns a lamp." in [each.content for each in memory.user(USER).recall(query="lamp")]
+        assert len(memory.user(USER).recall(limit=None)) >= 5
+        exported = memory.export_user(USER)
+        is_memory = table is tables[1] and not sort.startswith(("~", "user/"))
+        if is_memory or sort == "~changes" or sort.endswith("#HEAD") or "#TURN#" in sort:
+            assert len(exported["unreadable"]) == 1, (sort, exported["unreadable"])
+        assert len(exported["memories"]) >= 8
+        if sort == "~changes":  # which deletions there were is unknown
+            with pytest.raises(CorruptRecordError, match="~changes"):
+                memory.finalize(ConversationScope(USER, f"session {number}"))
+        else:
+            memory.finalize(ConversationScope(USER, f"session {number}"))
+        if not sort.startswith(DERIVED):
+            assert table.get(partition, sort) == damaged, sort
+        table.put(row)
+    damage(tables[0], ":u1:monday", next(each["sk"] for _, each in rows if str(each.get("sk")).endswith("#HEAD")))
+    damage(tables[1], f"changes/{USER}", "~changes")
+    assert memory.forget_user(USER).complete
+    assert not memory.user(USER).recall()
+    memory.close()
+
+
+def test_a_damaged_record_hides_no_other_one(tables: tuple[Table, Table]) -> None:
+    check(tables)
+
+
+@pytest.mark.xdist_group("postgres")
+def test_a_damaged_record_in_postgresql_hides_no_other_one(postgres_tables: tuple[Table, Table]) -> None:
+    check(postgres_tables)
