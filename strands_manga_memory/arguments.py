@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from types import UnionType
-from typing import Any, ParamSpec, Protocol, TypeVar, Union, get_args, get_origin
+from types import SimpleNamespace, UnionType
+from typing import Any, ParamSpec, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
 P = ParamSpec("P")
@@ -31,17 +31,19 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     type checkers. The decorated function checks the values of ``Literal`` types and the ranges of numbers.
 
     Raises:
-        TypeError: An argument is unknown, missing or given twice. The message suggests the closest name.
-        ValueError: An argument has a wrong type. The message names the argument, its type and the value. A value that may be a
-            secret key is not shown.
+        TypeError: An argument is unknown, missing or given twice. For an unknown argument, the message suggests the closest
+            name.
+        ValueError: An argument has a wrong type. The message names the argument, its type and the value, and the methods that
+            an object lacks. A value that may be a secret key is not shown.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     @functools.cache
     def kind_of(name: str) -> Any:
+        annotated: Any = SimpleNamespace(__annotations__={name: parameters[name].annotation})
         with suppress(NameError):
-            return eval(parameters[name].annotation, call.__globals__)  # noqa: S307 - the text is ours
+            return get_type_hints(annotated, call.__globals__)[name]
         return Any
 
     @functools.wraps(call)
@@ -49,10 +51,10 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
         if not takes_others:
             _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
-            if name in parameters and name != "self" and not _fits(value, kind_of(name)):
+            if name in parameters and name != "self" and not _fits(value, kind := kind_of(name)):
                 words = parameters[name].annotation
                 secret = any(each in words for each in _SECRETS)
-                raise ValueError(_text_of_wrong_type(name, value, kind_of(name), words, is_secret=secret))
+                raise ValueError(_text_of_wrong_type(name, value, kind, words, is_secret=secret))
         return call(*args, **kwargs)
 
     return run
@@ -81,8 +83,7 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value has the type of an annotation. Items of mappings, lists and tuples are checked, too.
 
-    An object fits a protocol if it has at least one of the protocol's methods, so that tests may pass incomplete objects. A
-    plain string, list or dict fits no protocol.
+    An object fits a protocol if it has all methods of the protocol. A plain string, list or dict fits no protocol.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -95,9 +96,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
     kind = Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
     if Protocol in getattr(kind, "__bases__", ()):
-        methods = [name for name in vars(kind) if name == "__call__" or not name.startswith("_")]
-        enough = all if isinstance(value, str | list | dict) else any
-        return type(value) not in (str, list, dict) and enough(hasattr(value, name) for name in methods)
+        return type(value) not in (str, list, dict) and not missing_methods(value, kind)
     if not isinstance(kind, type):
         return True
     if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
@@ -107,9 +106,18 @@ def _fits(value: Any, kind: Any) -> bool:
     return kind not in _COLLECTIONS or not isinstance(value, list | tuple) or all(_fits(each, parts[0]) for each in value)
 
 
+def missing_methods(value: Any, protocol: type) -> list[str]:
+    """Return the names of the methods of a protocol that an object does not have."""
+    methods = [name for name in vars(protocol) if name == "__call__" or not name.startswith("_")]
+    return [name for name in methods if not hasattr(value, name)]
+
+
 def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
     """Return the error text for an argument of a wrong type. For a collection, the text names the first wrong item."""
+    lacks = ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if Protocol in getattr(part, "__bases__", ()) and not isinstance(value, str | int | float | list | dict):
+            lacks = f" of the class {type(value).__name__}, which lacks {', '.join(missing_methods(value, part))}"
         origin, parts = get_origin(part), get_args(part)
         items: Iterable[tuple[Any, Any]] = ()
         if origin is Mapping and isinstance(value, Mapping):
@@ -121,7 +129,9 @@ def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is
                 words = getattr(of_item, "__name__", str(of_item))
                 return _text_of_wrong_type(f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret)
     allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
-    return f"{name} must be {allowed}, got {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}"
+    return (
+        f"{name} must be {allowed}, got {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}{lacks}"
+    )
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
@@ -195,6 +205,19 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
+    return value
+
+
+def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
+    """Check that the argument ``name`` has all methods of a protocol, and return the argument.
+
+    ``words`` is the description of the expected object in the error.
+
+    Raises:
+        ValueError: ``value`` lacks a method. The message names the class of ``value`` and the missing methods.
+    """
+    if not _fits(value, protocol):
+        raise ValueError(_text_of_wrong_type(name, value, protocol, words, is_secret=False))
     return value
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
-from strands_manga_memory.arguments import seconds, with_method
+from strands_manga_memory.arguments import checked, of_protocol, seconds
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
@@ -115,6 +115,7 @@ class TableProfileSource:
         ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
     """
 
+    @checked
     def __init__(
         self,
         table: Table,
@@ -184,7 +185,7 @@ class ProfileReader:
     """
 
     def __init__(self, source: ProfileSource, *, deadline: float = PROFILE_DEADLINE) -> None:
-        with_method("profile", source, "read(user_id, tenant=None)")
+        of_protocol("profile", source, ProfileSource, "a ProfileSource")
         self._source = source
         self._deadline = min(seconds("deadline", deadline), threading.TIMEOUT_MAX)
         self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
@@ -228,6 +229,7 @@ class CallablePreferenceSink:
     If the function raises an exception, the signal is sent again later.
     """
 
+    @checked
     def __init__(self, function: Callable[[PreferenceSignal], object]) -> None:
         self._function = function
 
@@ -246,6 +248,7 @@ class TablePreferenceSink:
         codec: Codec of content and metadata in the table.
     """
 
+    @checked
     def __init__(self, table: Table, *, codec: Codec | None = None) -> None:
         self._table = table
         self._codec = codec
@@ -273,6 +276,7 @@ class KinesisPreferenceSink:
         ValueError: ``stream_name`` is empty.
     """
 
+    @checked
     def __init__(self, client: Any, *, stream_name: str) -> None:
         if not stream_name:
             raise ValueError(f"stream_name must not be empty, got {stream_name!r:.80}")
@@ -314,6 +318,7 @@ class PreferenceOutbox:
         clock: Function that returns seconds since 1970.
     """
 
+    @checked
     def __init__(
         self, table: Table, sink: PreferenceSink, *, codec: Codec | None = None, clock: Callable[[], float] = time.time
     ) -> None:

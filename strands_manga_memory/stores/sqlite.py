@@ -75,7 +75,7 @@ class SQLiteTable(SQLTable):
         path: Absolute path of the file.
 
     Raises:
-        ValueError: ``path`` is empty or ``:memory:``, or ``deadline`` is not above 0.
+        ValueError: ``path`` is empty or ``:memory:`` or has a NUL character, or ``deadline`` is not above 0.
     """
 
     _connection: sqlite3.Connection | None = None
@@ -84,6 +84,8 @@ class SQLiteTable(SQLTable):
     def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")
+        if "\0" in os.fspath(path):
+            raise ValueError(f"path must have no NUL character, got {path!r:.200}")
         seconds("deadline", deadline)
         self.schema = schema
         self.path = Path(path).absolute()  # a later change of the working directory must not move the table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from strands_manga_memory.arguments import checked, with_method
+from strands_manga_memory.arguments import checked, of_protocol
 from strands_manga_memory.exceptions import StoreRefusedError
 from strands_manga_memory.stores.hot import HotStore, InMemoryHotStore
 from strands_manga_memory.stores.table import SESSIONS, USER_MEMORY, Table, TableSchema
@@ -284,7 +284,7 @@ def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name:
         StoreUnavailableError: The store is unavailable.
     """
     if not isinstance(given, str):
-        return given if given is None else with_method(name, given, "batch_get(keys)", "a Table or its URL")
+        return given if given is None else of_protocol(name, given, Table, "a Table or its URL")
     key = (os.getcwd(), given, schema.name)
     table: Table | None = _opened.get(key)
     if table is None:
@@ -304,7 +304,7 @@ def hot_store_of(given: HotStore | str | None) -> Any:
         StoreUnavailableError: The URL names a Redis cluster, and none of its nodes is available.
     """
     if not isinstance(given, str):
-        return given if given is None else with_method("hot", given, "load(conversation)", "a HotStore or its URL")
+        return given if given is None else of_protocol("hot", given, HotStore, "a HotStore or its URL")
     store: HotStore | None = _opened.get((given,))
     return store if store is not None else _opened.setdefault((given,), open_hot_store(given))
 

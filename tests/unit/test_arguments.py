@@ -24,6 +24,8 @@ from strands_manga_memory import (
     SQLiteTable,
     StateCoordinator,
 )
+from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox, TablePreferenceSink, TableProfileSource
+from strands_manga_memory.user_data import export_user, forget_user
 
 PUBLIC = [
     name
@@ -176,3 +178,37 @@ def test_values_of_related_types_are_accepted(tmp_path: Path) -> None:
     package.InstructionFiles((folder for folder in [tmp_path]), allow={tmp_path: "folders may be the keys of a mapping"})
     assert package.RedisHotStore(redis.Redis(port=1), deadline=np.float32(0.5), grace=np.int64(60))
     assert Codec(compress_from=np.int64(64))
+
+
+class Reader:
+    """Object with one method of a table and one of a hot store."""
+
+    def get(self, partition: str, sort: str) -> None: ...
+
+    def load(self, conversation: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda wrong: MangaMemory(durable=wrong), "durable"),
+        (lambda wrong: MangaMemory(hot=wrong), "hot"),
+        (lambda wrong: package.TieredSessionManager("s", durable=wrong), "durable"),
+        (lambda wrong: package.UserMemoryStore(wrong, user_id="u"), "table"),
+        (lambda wrong: TableProfileSource(wrong), "table"),
+        (lambda wrong: TablePreferenceSink(wrong), "table"),
+        (lambda wrong: PreferenceOutbox(wrong, CallablePreferenceSink(print)), "table"),
+        (lambda wrong: PreferenceOutbox(SQLiteTable("unused", USER_MEMORY), wrong), "sink"),
+        (lambda wrong: export_user("u", hot=None, durable=wrong, memories=False), "durable"),
+        (lambda wrong: forget_user("u", hot=wrong, durable=SQLiteTable("unused"), memories=False), "hot"),
+    ],
+)
+def test_object_without_some_methods_is_refused_with_its_class_and_the_methods(call: Any, argument: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{argument} must be .* of the class Reader, which lacks \w+"):
+        call(Reader())
+
+
+@pytest.mark.parametrize("call", [lambda: SQLiteTable("x\0y"), lambda: package.open_table("sqlite:///x%00y")])
+def test_path_with_a_nul_character_is_refused(call: Any) -> None:
+    with pytest.raises(ValueError, match="path must have no NUL character"):
+        call()

@@ -121,7 +121,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (StateLimits, {"executions_kept": 0}, "executions_kept must be a positive whole number, got 0"),
     (CacheMonitor, {"lifetime": 0}, "lifetime must be a positive number"),
     *((profiles, {"deadline": value}, "deadline must be a positive number of seconds") for value in (0, -1, True, math.nan)),
-    (ProfileReader, {"source": {"language": "ja"}}, "profile must have a method read"),
+    (ProfileReader, {"source": {"language": "ja"}}, "profile must be a ProfileSource"),
     (PiiPolicy, {"actions": {"nothing": "redact"}}, "must name rules"),
     (PiiPolicy, {"actions": {"card": "encrypt"}}, "cipher must be given"),
     (PiiPolicy, {"actions": {"card": "drop"}}, "action must be one of"),

@@ -338,6 +338,16 @@ class MemoryTable:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
 
+    def create_if_missing(self) -> None:
+        """Do nothing: the table is there."""
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def transact(self, writes: Any) -> bool:
+        """Refuse transactions, which sessions do not use."""
+        raise NotImplementedError
+
     def get(self, partition: str, sort: str) -> dict[str, Any] | None:
         """Return a copy of a record."""
         row = self.rows.get((partition, sort))
