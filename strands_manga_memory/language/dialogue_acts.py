@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from strands_manga_memory.language.packs import Rule, any_language, load_packs
 from strands_manga_memory.language.search import search_terms
-from strands_manga_memory.language.text_features import TextFeatures, text_features
+from strands_manga_memory.language.text_features import TextFeatures, standard_spelling, text_features
 
 EN, JA = load_packs()
 
@@ -80,7 +80,7 @@ def plain(text: str) -> str:
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
-    return _SPACE_IN_CONTRACTION.sub("", text.lower().replace("\u2019", "'"))
+    return _SPACE_IN_CONTRACTION.sub("", standard_spelling(text).lower())
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:

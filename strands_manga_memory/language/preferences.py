@@ -20,16 +20,22 @@ from strands_manga_memory.language.dialogue_acts import (
     statements,
 )
 from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
-from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences
+from strands_manga_memory.language.subjects import (
+    ALLERGY,
+    AT_THE_BEGINNING,
+    DISLIKES,
+    FACTS,
+    LIKES,
+    STYLE,
+    TASTES,
+    SubjectTracker,
+    split_clauses,
+)
+from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences, standard_spelling
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 EN, JA = load_packs()
 
-DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""Slots of unwanted things, of other wanted things, and of the style of answers."""
-
-TASTES = ("genre", "author", "format", LIKES)
-"""Slots from which a thing is removed when the user no longer wants it."""
 
 _SLOT_OF = canonical_words("preferences.slots")
 _OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
@@ -43,9 +49,6 @@ _OF_ROLE = {
     "amount": {"budget": "budget"},
     "answer": {STYLE: STYLE, "language": "language"},
 }
-ALLERGY = "allergy"
-_FACTS = ("name", "home", "hometown", ALLERGY)
-"""Slots of facts about the user. A fact changes no taste, and its negation only removes the fact."""
 
 _MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
 _MOST_OF_A_SLOT = 4
@@ -145,7 +148,7 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves = (said.slot,) if said.slot in _FACTS else (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
+    leaves = (said.slot,) if said.slot in FACTS else (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
     changed = {slot: remove_values(slots[slot], said.value) for slot in leaves if slot in slots and slot != into}
     if into:
         changed[into] = _with_value(into, slots.get(into, ""), said)
@@ -164,23 +167,19 @@ _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
 _JEST = any_language("preferences.jest")
 _MATERIAL = any_language("preferences.material")
+_OF_A_SLOT = any_language("preferences.of_a_slot")
+_TASK = any_language("preferences.task")
 _NUMBER = any_language("preferences.number")
 _CORRECTS = any_language("preferences.corrects")
 _AND = any_language("statements.between_substances")
 _NOT_MEANT = any_language("statements.not_meant")
 _REQUEST = any_language("preferences.request")
 _ANAPHORA = any_language("preferences.anaphora")
-_NEXT = any_language("clauses.next")
-_OTHER = any_language("subjects.other")
-_GIFT = any_language("subjects.gift")
-_OCCASION = any_language("subjects.occasion")
-_OWN = any_language("subjects.own")
-_NAMED = any_language("subjects.named")
 _SAYS = re.compile(r"\w\w")
 _DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
-_READ, _LONGEST_THING, _AT_THE_BEGINNING = 300, 60, 12
+_READ, _LONGEST_THING = 300, 60
 
 MOST_PREFERENCES = 5
 """Most preferences of a message. Preferences with a slot have priority."""
@@ -200,7 +199,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     earlier = list(before)
     subject = SubjectTracker(earlier)
     for text in texts:
-        for sentence in split_sentences(head_and_tail(text)):
+        for sentence in split_sentences(standard_spelling(head_and_tail(text))):
             if _JEST.search(sentence):
                 found.clear()
                 continue
@@ -273,12 +272,19 @@ def _of_sentence(sentence: str) -> list[Preference]:
     """Return the preferences that a user states in a sentence. Each clause of the sentence may state a preference."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
+    sentence = EN.clauses.tag.sub("", sentence)
     parts = split_clauses(sentence)
+    has_condition = EN.clauses.condition.match(sentence) is not None
     found: list[Preference] = []
+    rules: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
         said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
-        found += said or (each for each in _of_no_slot(part) if found and each.slot == STYLE)
+        new = [each for each in _of_no_slot(part) if each.slot == STYLE and (found or not has_condition)] if not said else []
+        rules += new
+        found += said or new
+    if found == rules and len(rules) == 1:
+        found = []  # a single rule is kept with the clauses around it
     if EN.preferences.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
     is_known = any(map(_is_known, parts))
@@ -314,7 +320,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             continue
         span = match.span(match.lastindex or 0)
         name, value = shorten_line(slot_for_key(match.expand(rule.key)), 60), shorten_line(said[slice(*span)].strip(" ."), 120)
-        if name in _FACTS:
+        if name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True
             value = _AND.sub(", ", value) if name == ALLERGY else value
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
@@ -322,6 +328,8 @@ def _facts_and_wishes(said: str) -> list[Preference]:
                 found.setdefault(name, Preference(name, value, liked))
         elif name == "budget" and EN.statements.not_meant.search(said[: span[0]]):
             continue  # "If my budget were ..."
+        elif name == STYLE and EN.statements.not_before.search(said[: span[0]]):
+            continue  # "You don't have to be brief"
         elif "language" not in found or name == STYLE:
             found[name] = Preference(name, value)
             if name != "language":  # "answer in English and keep it short" states a style too
@@ -353,12 +361,15 @@ def _names_a_value(sentence: str) -> bool:
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
     """Yield a whole sentence as a preference. An instruction gets the slot (key) ``style``, any other sentence no slot."""
-    is_question = sentence.rstrip().endswith(("?", "？"))
-    if is_question or any(
-        pattern.search(sentence) for pattern in (_ANAPHORA, JA.preferences.as_one_likes, JA.statements.whether)
+    if _REQUEST.search(sentence):
+        sentence = sentence.rstrip("?？ ")
+    if sentence.rstrip().endswith(("?", "？")) or any(
+        pattern.search(sentence) for pattern in (_ANAPHORA, _OF_A_SLOT, JA.preferences.as_one_likes, JA.statements.whether)
     ):
         return
     act = dialogue_act(sentence, "user")
+    if act is DialogueAct.INSTRUCTION and _TASK.search(sentence):
+        return
     if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
         return
     if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
@@ -418,7 +429,8 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
         if (match := pattern.search(said)) is not None:
             if not EN.tastes.thing.search(said[match.end() :]):
                 break  # what it is about stands before it: "horror is what I love most"
-            rest, *others = EN.preferences.but_not.split(said[match.end() :], maxsplit=1)
+            turn = EN.preferences.but_disliked if liked else EN.preferences.but_liked
+            rest, *others = turn.split(said[match.end() :], maxsplit=1)
             adds = _ADDS.search(said) is not None
             asked = asked or EN.preferences.moment.search(match[0]) is not None
             found = _of_object(rest, liked=liked, adds=adds, asked=asked)
@@ -470,7 +482,7 @@ def _of_evaluated_values(said: str) -> list[Preference]:
 def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
     if any(EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
         return False
-    return min(start for _, _, start in named) <= _AT_THE_BEGINNING or EN.preferences.speaker.search(text) is not None
+    return min(start for _, _, start in named) <= AT_THE_BEGINNING or EN.preferences.speaker.search(text) is not None
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
@@ -535,62 +547,3 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
     if score == 0 and is_last and JA.preferences.object.search(clause) and not JA.preferences.no_taste.search(clause):
         score = -1 if JA.preferences.negative.search(clause) else 1
     return "yes" if score > 0 else "no" if score < 0 else ""
-
-
-def split_clauses(sentence: str) -> list[str]:
-    """Split a sentence into clauses."""
-    parts = ((clause, EN.clauses.instead.match(clause)) for clause in _NEXT.split(sentence))
-    return [part for clause, match in parts for part in (match.groups() if match else (clause,)) if part.strip()]
-
-
-# Subject of a sentence: the user, or another person.
-
-_LASTING = frozenset((*TASTES, DISLIKES, ""))
-"""Slots of tastes. A wish for one occasion does not change a taste."""
-_OF_A_PERSON = _LASTING | {"language", "budget", *_FACTS}
-"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
-
-
-class SubjectTracker:
-    """Tracker of the person whom a user writes about, from sentence to sentence of a message.
-
-    Args:
-        before: Texts of the user's earlier messages. They are read only for a gift and the person who gets the gift.
-    """
-
-    def __init__(self, before: Iterable[str] = ()) -> None:
-        self._is_other = self._names_other = self._has_gift = False
-        self._is_occasional = False
-        for text in before:
-            for sentence in split_sentences(head_and_tail(text)):
-                self.own_part(sentence)
-        self._is_other = self._is_other and self._has_gift
-        self._names_other = False
-
-    def own_part(self, sentence: str) -> str:
-        """Read the next sentence of a message and return its clauses about the user.
-
-        The whole sentence is returned if it mentions nobody else or has no clause about the user. For ``is_own``, a sentence
-        that names no person is about the person of the previous sentence.
-        """
-        self._is_occasional = _OCCASION.search(statements(sentence)) is not None
-        self._has_gift = self._has_gift or _GIFT.search(sentence) is not None
-        self._names_other = bool(_NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence)))
-        if not _OTHER.search(sentence):
-            if _OWN.search(sentence):
-                self._is_other = False
-            return sentence
-        own = [clause for clause in split_clauses(sentence) if _OWN.search(clause) and not _OTHER.search(clause)]
-        self._is_other = not own
-        return ", ".join(own) if own else sentence
-
-    def is_own(self, slot: str) -> bool:
-        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting preference of the user.
-
-        The budget for a gift and the name of a pet are not the user's. A wish just for today does not last.
-        """
-        if self._is_occasional and slot in _LASTING:
-            return False
-        if (slot == "budget" and self._has_gift) or (slot == "name" and self._names_other):
-            return False
-        return not self._is_other or slot not in _OF_A_PERSON

@@ -136,10 +136,11 @@ class RuleSessionSummarizer:
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(text for role, text in lines if role == "user")
+        own = " ".join(preferences.get(slot, "") for slot in ("name", "home", "hometown"))
         text = _summary_text(lines, max_tokens)
         return SessionSummary(
             text=text,
-            topics=tuple(topic for topic in topics if topic != preferences.get("name")),
+            topics=tuple(topic for topic in topics if topic not in own),
             sentiment=classify_sentiment(text for role, text in lines if role == "user"),
             preferences=preferences,
             open_questions=tuple(find_open_questions(lines)),
@@ -165,7 +166,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     if not requests:
         return "A short exchange without a request."
     best = sorted(requests, key=lambda request: information_weight(request[1]) + is_question(request[1]))
-    chosen = sorted(best[-2:])
+    chosen = sorted(best[-2:], key=requests.index)
     at, last = chosen[-1]
     role, text = next(iter(lines[at + 1 :]), ("", ""))
     has_answer = role == "assistant" and says_something(text, role) and (is_question(last) or _is_long(text))

@@ -116,10 +116,26 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-_ABBREVIATED = r"(?<!\b(?:St|Mr|Ms|Dr|No|no)\.)(?<!\b(?:Mrs|Vol|vol)\.)"
+_SPELLINGS = {
+    other.replace("+", " "): standard.replace("+", " ") for standard, *others in EN.groups("spelling.words") for other in others
+}
+_OTHER_SPELLING = re.compile(rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])")
+_REPEATED = re.compile(r"(?<=[a-z])([a-z])\1{2,8}(?=[a-z]|\b)")
+
+
+def standard_spelling(text: str) -> str:
+    """Replace spellings of chat in lower case, such as "im", "pls" and "looove", by the standard ("I'm", "please", "love")."""
+    text = _REPEATED.sub(r"\1", text.replace("\u2019", "'"))
+    return _OTHER_SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
+
+
+_ABBREVIATED = r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|inc|ltd|fig)\.)(?<!\bapprox\.)"
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
-_SENTENCE_END = re.compile(rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[。！？])|;\s|(?<=\w) ++[.!?] ")
+_SENTENCE_END = re.compile(
+    rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[a-z)]{{2}}[.!?]){_ABBREVIATED}\s+(?=[a-z])|"
+    r"(?<=[。！？])|;\s|(?<=\w) ++[.!?] "
+)
 
 
 def split_sentences(text: str) -> Iterator[str]:

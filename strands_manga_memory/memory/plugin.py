@@ -23,14 +23,13 @@ from strands.types.content import Message
 
 from strands_manga_memory.exceptions import KeyMissingError, MangaMemoryError, StoreError, logged_errors
 from strands_manga_memory.language.preferences import (
-    DISLIKES,
-    LIKES,
     Preference,
     extract_preferences,
     parse_preference,
     remove_values,
 )
 from strands_manga_memory.language.session_summaries import run_with_timeout
+from strands_manga_memory.language.subjects import DISLIKES, LIKES
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import ProfileCache

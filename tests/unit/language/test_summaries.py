@@ -34,6 +34,17 @@ def test_topics_sentiment_and_open_questions() -> None:
     assert find_open_questions([("user", "Is it there?"), ("assistant", "Yes.")]) == []
 
 
+def test_a_summary_keeps_the_order_of_the_requests_in_a_message() -> None:
+    lines = [("user", "二つ目がよさそう。ジムはありますか"), ("assistant", "ございます。")]
+    text = RuleSessionSummarizer()(lines, max_tokens=200).text
+    assert 0 < text.index("二つ目がよさそう") < text.index("ジムはありますか")
+
+
+def test_the_name_and_the_home_of_the_user_are_no_topics() -> None:
+    lines = [("user", "My name is Siobhan O'Brien and I live in Ghent. Do you have Vinland Saga?"), ("assistant", "Yes.")]
+    assert RuleSessionSummarizer()(lines, max_tokens=200).topics == ("Vinland Saga",)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=6))
 def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> None:
     summary = RuleSessionSummarizer()(lines, max_tokens=60)

@@ -1,0 +1,100 @@
+"""Subjects of statements: clauses of a sentence that are about the user, and not about another person or one occasion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strands_manga_memory.language.dialogue_acts import statements
+from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.text_features import split_sentences
+from strands_manga_memory.messages.texts import head_and_tail
+
+EN, _ = load_packs()
+
+DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
+"""Slots of unwanted things, of other wanted things, and of the style of answers."""
+
+TASTES = ("genre", "author", "format", LIKES)
+"""Slots from which a thing is removed when the user no longer wants it."""
+
+ALLERGY = "allergy"
+FACTS = ("name", "home", "hometown", ALLERGY)
+"""Slots of facts about the user. A fact changes no taste, and its negation only removes the fact."""
+
+AT_THE_BEGINNING = 12
+"""Number of characters at the beginning of a clause in which its subject is expected."""
+
+_NEXT = any_language("clauses.next")
+_OTHER = any_language("subjects.other")
+_GIFT = any_language("subjects.gift")
+_UNDERTAKING = any_language("subjects.undertaking")
+_OCCASION = any_language("subjects.occasion")
+_OWN = any_language("subjects.own")
+_NAMED = any_language("subjects.named")
+
+_LASTING = frozenset((*TASTES, DISLIKES, ""))
+"""Slots of tastes. A wish for one occasion does not change a taste."""
+_OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
+"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
+
+
+def split_clauses(sentence: str) -> list[str]:
+    """Split a sentence into clauses."""
+    parts = ((clause, EN.clauses.instead.match(clause)) for clause in _NEXT.split(sentence))
+    return [part for clause, match in parts for part in (match.groups() if match else (clause,)) if part.strip()]
+
+
+class SubjectTracker:
+    """Tracker of the person whom a user writes about, from sentence to sentence of a message.
+
+    Args:
+        before: Texts of the user's earlier messages. They are read only for a gift and the person who gets the gift.
+    """
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
+        self._is_occasional = False
+        for text in before:
+            for sentence in split_sentences(head_and_tail(text)):
+                self.own_part(sentence)
+        self._ends_with_other = self._ends_with_other and _GIFT.search(" ".join(before)) is not None
+        self._names_other = False
+
+    def own_part(self, sentence: str) -> str:
+        """Read the next sentence of a message and return its clauses about the user.
+
+        The whole sentence is returned if it mentions nobody else or has no clause about the user. For ``is_own``, a sentence
+        that names no person is about the person of the previous sentence.
+        """
+        clauses = split_clauses(sentence)
+        asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
+        self._is_occasional = _OCCASION.search(statements(sentence.removesuffix(clauses[-1]) if asks else sentence)) is not None
+        is_gift = _GIFT.search(sentence) is not None
+        self._has_other_budget = self._has_other_budget or is_gift or _UNDERTAKING.search(sentence) is not None
+        self._names_other = bool(_NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence)))
+        others = [_OTHER.search(clause) is not None for clause in clauses]
+        self._opens_with_other = (match := _OTHER.search(sentence)) is not None and match.start() < AT_THE_BEGINNING
+        if match is None:
+            self._is_other = self._ends_with_other = self._ends_with_other and not _OWN.search(sentence)
+            return sentence
+        first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
+        own = [
+            clause
+            for at, (clause, is_other) in enumerate(zip(clauses, others, strict=True))
+            if not is_other and (at < first or _OWN.search(clause))
+        ]
+        self._is_other, self._ends_with_other = not own, not own or others[-1]
+        return ", ".join(own) if own else sentence
+
+    def is_own(self, slot: str) -> bool:
+        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting preference of the user.
+
+        The budget for a gift and the name of a pet are not the user's. A wish just for today does not last.
+        """
+        if self._is_occasional and slot in _LASTING:
+            return False
+        if self._opens_with_other and slot in (STYLE, "spoilers"):
+            return False
+        if (slot == "budget" and self._has_other_budget) or (slot == "name" and self._names_other):
+            return False
+        return not self._is_other or slot not in _OF_A_PERSON
