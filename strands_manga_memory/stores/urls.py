@@ -182,18 +182,26 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     return PostgresTable(url, schema)
 
 
-_STORE_ARGUMENTS = ("deadline", "prefix")
-_CLIENT_ARGUMENTS = (
-    "client_name",
-    "db",
-    "health_check_interval",
-    "max_connections",
-    "protocol",
-    "socket_connect_timeout",
-    "socket_timeout",
-)
-_TLS_ARGUMENTS = ("ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
-_POSITIVE_ARGUMENTS = ("deadline", "max_connections", "socket_connect_timeout", "socket_timeout")
+_WHOLE_NUMBER = r"[0-9]{1,9}", "a whole number from 0"
+_SECONDS = r"(?=.*[1-9])([0-9]{1,6}(\.[0-9]*)?|\.[0-9]+)", "a number of seconds above 0"
+_TEXT = r".+", "a text"
+_STORE_ARGUMENTS = {"deadline": _SECONDS, "prefix": (r".*", "a text")}
+_CLIENT_ARGUMENTS = {
+    "client_name": _TEXT,
+    "db": _WHOLE_NUMBER,
+    "health_check_interval": _WHOLE_NUMBER,
+    "max_connections": (r"(?=.*[1-9])[0-9]{1,9}", "a whole number from 1"),
+    "protocol": (r"[23]", "2 or 3"),
+    "socket_connect_timeout": _SECONDS,
+    "socket_timeout": _SECONDS,
+}
+_TLS_ARGUMENTS = {
+    "ssl_ca_certs": _TEXT,
+    "ssl_cert_reqs": (r"none|optional|required", "none, optional or required"),
+    "ssl_certfile": _TEXT,
+    "ssl_check_hostname": (r"(?i:true|false)", "true or false"),
+    "ssl_keyfile": _TEXT,
+}
 
 
 def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
@@ -201,24 +209,25 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
     from strands_manga_memory.stores.redis_hot_store import RedisHotStore, redis_client
 
     scheme, _, kind = parts.scheme.partition("+")
-    known = [*_STORE_ARGUMENTS, *_CLIENT_ARGUMENTS, *(_TLS_ARGUMENTS if scheme == "rediss" else ())]
+    known = _STORE_ARGUMENTS | _CLIENT_ARGUMENTS | (_TLS_ARGUMENTS if scheme == "rediss" else {})
     if unknown := sorted(set(query) - set(known)):
         raise ValueError(f"unknown arguments {unknown}, it takes {sorted(known)}")
-    for name in set(query) & set(_POSITIVE_ARGUMENTS):
-        if not re.fullmatch(r"\d{0,6}\.?\d+", query[name]) or not float(query[name]):
-            raise ValueError(f"argument {name} is not a number above 0")
+    for name, value in query.items():
+        pattern, what = known[name]
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"argument {name} is not {what}")
     try:
-        has_one_host = "," not in f"{parts.hostname}{parts.port}"
+        host = parts.hostname if parts.port != 0 else None
     except ValueError:  # its text may contain a part of the password
-        has_one_host = False
-    if not has_one_host:
+        host = None
+    if not host or "," in host:
         raise ValueError("its host is not name:port, or [IPv6]:port")
     path = unquote(parts.path.strip("/"))
     if path and not path.isdecimal():
         raise ValueError("the path is a database number")
-    if kind == "cluster" and (path not in ("", "0") or query.get("db", "0") != "0"):
+    if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
         raise ValueError("a cluster has only database 0")
-    arguments = urlencode({name: value for name, value in query.items() if name in known[2:]})
+    arguments = urlencode({name: value for name, value in query.items() if name not in _STORE_ARGUMENTS})
     client = redis_client(urlunsplit((scheme, parts.netloc, path, arguments, "")), is_cluster=kind == "cluster")
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
     if "deadline" in options:
