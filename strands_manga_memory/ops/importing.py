@@ -26,10 +26,10 @@ from strands_manga_memory.memory.partition import UserPartition, not_erased_sinc
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
 from strands_manga_memory.memory.statements import PreferenceChange, Statement
 from strands_manga_memory.messages import is_message
+from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_snapshot import entries_of
 from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
-from strands_manga_memory.testing import ScriptedModel
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
@@ -191,7 +191,7 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
     """Return an agent that Strands has restored from a stored session. The agent's model is never called."""
     return Agent(
-        model=ScriptedModel(),
+        model=StandInModel(),
         agent_id=agent_id,
         callback_handler=None,
         conversation_manager=history,

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 from strands import Agent
-from strands.types.content import Messages
 
 from strands_manga_memory.cli.options import (
     CodecName,
@@ -29,9 +28,9 @@ from strands_manga_memory.cli.options import (
 from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines, print_table, progress
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import diagnose
+from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.ops.store_checks import Finding, Level
 from strands_manga_memory.telemetry import OperationStats, recorder
-from strands_manga_memory.testing import ScriptedModel
 
 _SIGNS = {
     Level.OK: Text("ok", "green"),
@@ -93,12 +92,7 @@ def bench(
     recorder.stats()
     user = f"bench-{uuid.uuid4().hex}"
     text = ("manga " * (size // 6 + 1))[:size]
-
-    def answer(_: Messages) -> str:
-        model.requests.clear()  # a long run would otherwise keep all of them
-        return text
-
-    model = ScriptedModel(answer)
+    model = StandInModel(text)
 
     def agent(number: int) -> Agent:
         return memory.agent(model, user_id=user, session_id=str(number), agent_id="bench", callback_handler=None)
