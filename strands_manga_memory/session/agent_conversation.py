@@ -249,10 +249,21 @@ class AgentConversation:
             else:
                 self.add(message)
 
-    def redact(self, message: Mapping[str, Any]) -> bool:
-        """Replace all messages in memory that have the ``tracking_id`` of ``message``. Return False if there are none."""
+    def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry]) -> bool:
+        """Replace all messages that have the ``tracking_id`` of ``message``. Return False if there are none.
+
+        Args:
+            message: The new message.
+            log: The conversation's log, which is read only if no such message is in memory.
+        """
+        if not (identity := message.get("tracking_id")):
+            return False
         with self.lock:
-            found = list(self._held_messages(message.get("tracking_id")))
+            found = list(self._held_messages(identity))
+        if not found:
+            slots = (entry.slot for entry in log if entry.message.get("tracking_id") == identity)
+            found = [(slot.key, slot.number) for slot in slots if slot.key is not None]
+        with self.lock:
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
         return bool(found)

@@ -8,7 +8,7 @@ import logging
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from strands_manga_memory.messages import calls_tools, for_model, is_repair, too
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_snapshot import NOTES
 from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
+from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores.codec import dump, trusted
 
@@ -206,14 +207,18 @@ class SessionAgent:
                 conversation.local.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
 
-    def redact(self, message: Message) -> list[Future[None]]:
+    def redact(self, message: Message, log: Iterable[LogEntry]) -> list[Future[None]]:
         """Replace all copies of a message by ``message``, its redacted version with the same ``tracking_id``.
+
+        Args:
+            message: The redacted version.
+            log: The conversation's log, which is read only if the message is not in memory.
 
         Returns:
             Futures that end when the redacted message is stored.
         """
         futures, saver = [], self.conversation.saver
-        if self.conversation.redact(message):
+        if self.conversation.redact(message, log):
             saver.request()  # the hot tier gets the redaction without waiting for the flush
             futures.append(saver.request_flush())
         agent = self.agent

@@ -1,4 +1,4 @@
-"""Stored session that can be read, extended, corrected, transferred and deleted, with or without an agent."""
+"""Stored session that can be read, extended, transferred and deleted, with or without an agent."""
 
 from __future__ import annotations
 

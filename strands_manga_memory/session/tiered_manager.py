@@ -198,12 +198,14 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in all stored content.
 
+        If the message has left the agent's history, it is searched in the stored log, also on an event loop.
+
         The call waits until the new message is stored, at most for ``durable_deadline``. On an event loop, the next beginning
         or end of a turn waits instead. A write that takes longer is completed in the background. No later write stores the
         original message.
         """
         live = self._agent(agent)
-        futures = live.redact(redact_message)
+        futures = live.redact(redact_message, self._log(agent.agent_id))
         self._notify_redacted(redact_message)
         for future in futures:
             if is_on_event_loop():

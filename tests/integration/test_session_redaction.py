@@ -94,6 +94,21 @@ def redact_first(agent: Any) -> None:
     agent._session_manager.redact_latest_message({**message, "content": [{"text": REDACTED}]}, agent)
 
 
+@pytest.mark.parametrize("kind", ["memory", "valkey+sqlite", "sqlite"])
+def test_restored_agent_redacts_a_message_that_has_left_the_history(kind: str, request: pytest.FixtureRequest) -> None:
+    stores = open_stores(kind, request)
+    stores.settings["codec"] = Codec(compress_from=1_000_000)
+    live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+    for text in (f"my card is {SECRET}", "two", "three"):
+        live(text)
+    live._session_manager.close()
+    restored: Any = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+    message = next(stores.manager().records())["message"]
+    restored._session_manager.redact_latest_message({**message, "content": [{"text": REDACTED}]}, restored)
+    assert texts(stores.manager().history())[:3] == [REDACTED, "ok", "two"]
+    check_gone(stores, restored)
+
+
 def flush_before_the_answer(event: BeforeModelCallEvent) -> None:
     event.agent._session_manager.flush()
 
