@@ -7,6 +7,7 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from strands import Agent
@@ -558,8 +559,8 @@ class MangaMemory:
                 preferences are not stored, keep the process running: they are stored in the background.
         """
         writer = shared_writer(self._stores["hot"] if self.hot.survives_process else None, self.durable)
-        close_sessions(members_of(self._managers), writer)
-        gaps_of(writer, self._stores["durable"]).save(self._clock())
+        gaps = gaps_of(writer, self._stores["durable"])
+        close_sessions(members_of(self._managers), writer, writer.submit(gaps, partial(gaps.save, self._clock()), slow=True))
         are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from strands_manga_memory.exceptions import MangaMemoryError
@@ -53,12 +54,13 @@ def open_stores(
     return stores, names
 
 
-def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer) -> None:
+def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer, *others: Future[None]) -> None:
     """Flush the sessions of agents that still exist, and then the other sessions that this process has saved.
 
     Args:
         managers: Session managers of the agents.
         writer: Background writer of the stores.
+        others: Other writes to await.
 
     Raises:
         StoreUnavailableError: A session of an agent is not saved.
@@ -69,9 +71,9 @@ def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer) -> 
             manager.close()
         except MangaMemoryError as error:  # the other sessions can still be saved
             failed = failed or error
+    flush_saved(writer, *others)
     if failed is not None:
         raise failed
-    flush_saved(writer)
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:

@@ -18,7 +18,6 @@ from strands_manga_memory.exceptions import (
     StoreError,
     StoreUnavailableError,
 )
-from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import is_nothing
 from strands_manga_memory.session.tiers import Place, Tiers
@@ -239,7 +238,7 @@ class ConversationSaver:
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
         """Remember for ``flush_saved`` that the conversation was saved in the hot tier, until it is flushed."""
-        unflushed = _unflushed(self.tiers.writer)
+        unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
             unflushed[self._place] = partial(Conversation, self._place, self.tiers, ids=self._hold.local.base.ids)
@@ -258,33 +257,30 @@ _MOST_UNFLUSHED = 1_000
 _FLUSH_SECONDS = 5.0
 
 
-def _unflushed(writer: Writer) -> dict[Place, Callable[[], Conversation]]:
-    """Return functions that open the conversations which this process saved in the hot tier and has not flushed since."""
-    found: dict[Place, Callable[[], Conversation]] = attachments(writer).setdefault("unflushed", {})
-    return found
-
-
-def flush_saved(writer: Writer) -> None:
+def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """Flush the conversations that this process saved in the hot tier and has not flushed, such as those of agents that ended.
 
-    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s. If a conversation is not
-    flushed by then, a warning is logged, and its turns stay in the hot tier.
+    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s, and no flush begins later. If
+    a conversation is not flushed by then, a warning is logged, and its turns stay in the hot tier.
 
     Args:
         writer: Background writer of the stores.
+        others: Other writes to await.
     """
-    unflushed = _unflushed(writer)
+    unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
 
     def flush(place: Place) -> None:
-        hold = unflushed[place]()
+        opened = unflushed.get(place)
+        if opened is None or time.monotonic() >= end:
+            return
+        hold = opened()
         if not is_nothing(hold.read_hot(touch=False)):
             hold.flush(writes_hot=False)
-        unflushed.pop(place, None)
+        if unflushed.get(place) is opened:  # else it was saved again meanwhile
+            unflushed.pop(place, None)
 
-    wait(
-        [writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False) for place in list(unflushed)],
-        timeout=_FLUSH_SECONDS,
-    )
+    flushes = [writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False) for place in list(unflushed)]
+    wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 

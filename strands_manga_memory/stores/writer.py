@@ -213,6 +213,7 @@ class Writer:
         stores: Hot and durable store for which the writer works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
+        unflushed: Functions that open the conversations which this process saved in the hot store and has not flushed since.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,6 +231,7 @@ class Writer:
         self._first_due = math.inf
         """Time before which no delayed work is due."""
         self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
+        self.unflushed: dict[Any, Callable[[], Any]] = {}
         self._threads = 0
         self._idle = 0
         self._draining = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import random
 import re
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from strands import Agent, tool
@@ -22,8 +20,6 @@ from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
 from strands_manga_memory.conversation import EstimateCounter
-from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import CUT_TEXT, PLACEHOLDER
 from tests.unit.session.support import SHAPES, Stores, open_stores, quiet, texts
@@ -122,40 +118,6 @@ def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expi
     if stores.durable is not None:
         stores.lose_hot()
         assert new_agent(stores).messages == live.messages
-
-
-def test_close_flushes_sessions_of_agents_that_no_longer_exist(both: Stores) -> None:
-    """Two sessions, each with an agent for each request; then the hot tier is lost."""
-    with MangaMemory.open(both.hot, both.durable, memories=False) as memory:
-        for number in range(3):
-            for session in ("one", "other"):
-                memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id=session)(f"{session} {number}")
-        gc.collect()
-        assert not memory.stats()["sessions"]
-    both.lose_hot()
-
-    with MangaMemory.open(both.hot, both.durable, memories=False) as memory:
-        for session in ("one", "other"):
-            restored = memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id=session)
-            assert asked(restored) == [f"{session} {number}" for number in range(3)]
-
-
-def test_close_does_not_fail_if_sessions_of_earlier_agents_cannot_be_flushed(
-    both: Stores, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The hot tier fails after the turns were saved there; a later close flushes them."""
-    memory = MangaMemory.open(both.hot, both.durable, memories=False)
-    for number in range(3):
-        memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id="s")(str(number))
-    gc.collect()
-    with monkeypatch.context() as failing:
-        failing.setattr(RedisHotStore, "load", Mock(side_effect=StoreUnavailableError("no answer")))
-        memory.close()
-    assert "sessions=<1> | not flushed yet, a sweeper flushes them" in caplog.text
-
-    memory.close()
-    both.lose_hot()
-    assert asked(memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id="s")) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("manager", [NullConversationManager, window])

@@ -589,10 +589,10 @@ class LocalCopy:
 
     def _next_time(self, *found: Record | None) -> int:
         """Advance this process's Lamport clock beyond all times in the given records. Return the new time."""
-        for record in filter(None, found):
-            self._lamport_time = max(self._lamport_time, record.version.time, max(record.seen).time if record.seen else 0)
-        self._lamport_time += 1
-        return self._lamport_time
+        with self.lock:  # two turns with the same time would have the same key
+            known = [at for one in filter(None, found) for at in (one.version.time, *(key.time for key in one.seen))]
+            self._lamport_time = max([self._lamport_time, *known]) + 1
+            return self._lamport_time
 
 
 def new_lock() -> Any:
