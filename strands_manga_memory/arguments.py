@@ -91,7 +91,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
+        return isinstance(value, bool) and (kind is bool or value in parts)  # False fits Literal[False]
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
     kind = Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind

@@ -212,3 +212,12 @@ def test_object_without_some_methods_is_refused_with_its_class_and_the_methods(c
 def test_path_with_a_nul_character_is_refused(call: Any) -> None:
     with pytest.raises(ValueError, match="path must have no NUL character"):
         call()
+
+
+def test_false_fits_an_argument_that_may_be_false(tmp_path: Path) -> None:
+    table = SQLiteTable(tmp_path / "s.sqlite3", SESSIONS)
+    table.create_if_missing()
+    stores: dict[str, Any] = {"hot": None, "durable": table}
+    assert export_user("u", memories=False, **stores)["memories"] == []
+    with pytest.raises(ValueError, match="memories must be"):
+        export_user("u", memories=True, **stores)
