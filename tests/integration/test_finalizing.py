@@ -123,7 +123,7 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert len(world.summaries()) == 1
 
 
-def test_a_summary_of_a_model_or_of_rules_for_a_model_that_answers_in_prose(world: World) -> None:
+def test_a_summary_of_a_model_that_answers_in_json_or_in_prose(world: World) -> None:
     preferences = {"genre": "horror"}
     typed = json.dumps({"text": "The user wants horror manga.", "sentiment": "positive", "preferences": preferences})
     for number, answer in enumerate([typed, "The user asked for horror manga and was told what there is."]):
@@ -132,7 +132,7 @@ def test_a_summary_of_a_model_or_of_rules_for_a_model_that_answers_in_prose(worl
         summary = world.finalizer(ScriptedModel([answer])).run(scope)
         assert summary is not None
         assert "horror manga" in summary.content
-        assert summary.metadata["by_rules"] is (answer is not typed)
+        assert summary.metadata["by_rules"] is False
     assert world.store("u0").recall(type="preference")[0].content == "genre: horror"
 
 

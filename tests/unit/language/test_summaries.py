@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -125,11 +127,36 @@ def test_facts_that_a_model_leaves_out_are_written_behind_its_text() -> None:
     assert summary.open_questions == ("I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?",)
 
 
-@pytest.mark.parametrize("answer", ["I'm sorry, I cannot help with that.", json.dumps({"text": "I'm sorry, I cannot."}), "{}"])
+@pytest.mark.parametrize(
+    "answer", ["I'm sorry, I cannot help with that.", json.dumps({"text": "I'm sorry, I cannot."}), "{}", '{"text": "The us']
+)
 def test_rules_replace_a_model_without_a_usable_answer(answer: str) -> None:
     summary = summarize_session(ModelSessionSummarizer(ScriptedModel(lambda _: answer)), _TALK, max_tokens=60)
     assert summary.by_rules
     assert "Dorohedoro" in summary.text
+
+
+class TextModel(ScriptedModel):
+    """Model that can only answer with text, such as a small model on the same machine."""
+
+    async def structured_output(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[dict[str, Any], None]:
+        raise NotImplementedError
+        yield {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _WHOLE["text"],
+        f"Here it is:\n```json\n{json.dumps(_WHOLE)}\n```",
+        json.dumps({"text": _WHOLE["text"], "topics": None, "sentiment": "Positive", "preferences": {"budget": 30}}),
+    ],
+)
+def test_a_model_without_tools_writes_the_summary_in_prose_or_json(answer: str) -> None:
+    summary = summarize_session(ModelSessionSummarizer(TextModel([answer])), _TALK, max_tokens=60)
+    assert summary.text.startswith(_WHOLE["text"].rstrip("."))
+    assert not summary.by_rules
+    assert "horror" in summary.preferences.values()
 
 
 def test_a_model_that_fails_once_is_asked_again() -> None:
