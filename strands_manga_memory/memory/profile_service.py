@@ -72,7 +72,11 @@ _PROFILES = TypeAdapter(Profile)
 def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
     """Convert the answer of a profile source to a profile. Fields with a value of a wrong type are left out, and logged."""
     found = vars(answer) if isinstance(answer, Profile) else answer
-    found = {name: value for name, value in found.items() if value is not None}
+    found = {
+        name: sorted(value, key=str) if isinstance(value, set | frozenset) else value  # sets of strings have no stable order
+        for name, value in found.items()
+        if value is not None
+    }
     try:
         return _PROFILES.validate_python(found)
     except ValidationError as error:
@@ -188,12 +192,17 @@ class ProfileReader:
         of_protocol("profile", source, ProfileSource, "a ProfileSource")
         self._source = source
         self._deadline = min(seconds("deadline", deadline), threading.TIMEOUT_MAX)
-        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
+        self.renew_after_fork()
+        renew_in_child(self)
 
     @classmethod
     def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
         """Return a ``ProfileReader`` for a source of profiles. If ``source`` is a reader or None, it is returned unchanged."""
         return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
+
+    def renew_after_fork(self) -> None:
+        """Forget pending reads after a fork, because their threads exist only in the parent process."""
+        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return the profile of a user. The result is None if there is none, or the source fails or misses the deadline."""
@@ -356,7 +365,7 @@ class PreferenceOutbox:
             logger.warning("error=<%s> | failed to send preference signals, retrying", type(error).__name__)
             wait = self._waits[owner] = min(_LONGEST_WAIT, 2 * self._waits.get(owner, 0.1))
             # The exit does not wait for a sink that fails.
-            self._writer.later((self, owner), wait, lambda: self._send(owner, is_retry=True), is_needed=lambda: False)
+            self._writer.later((self, owner), wait, lambda: self._send(owner, is_retry=True))
         else:
             self._waits.pop(owner, None)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,34 @@ def test_a_source_that_hangs_holds_few_threads() -> None:
         assert reader.read(f"u{number}") is None
     assert threading.active_count() - before <= 8
     source.may.set()
+
+
+_FORKS = """
+import os
+from strands_manga_memory.memory import Profile, ProfileReader
+
+class Source:
+    def read(self, user_id, *, tenant=None):
+        return Profile(language="ja")
+
+reader = ProfileReader(Source(), deadline=5)
+assert reader.read("u1")
+child = os.fork()
+if not child:
+    os._exit(0 if reader.read("u1") else 7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_reads_profiles() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKS], check=True, timeout=60)
+
+
+def test_genres_of_a_set_are_read_in_a_stable_order() -> None:
+    source = Source({"favorite_genres": {"noir", "horror", "comedy", "drama"}})
+    source.may.set()
+    assert ProfileReader(source, deadline=60).read("u1") == Profile(favorite_genres=("comedy", "drama", "horror", "noir"))
 
 
 @pytest.mark.parametrize(
