@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import islice
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
-from strands_manga_memory.exceptions import KeyMissingError, StoreError
+from strands_manga_memory.exceptions import KeyMissingError, StoreError, StoreUnavailableError
 from strands_manga_memory.ops.store_checks import Finding, check_durable, check_hot, not_opened, ok, problem, warning
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.tiers import ExpiryIndex, Tiers
@@ -95,6 +96,7 @@ def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
 
 
 _EVER = 100 * 365 * 86_400.0
+_MOST_READ = 20
 
 
 def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], float]) -> Finding:
@@ -106,14 +108,17 @@ def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], flo
         clock: Function that returns seconds since 1970.
     """
     check = "durable.records"
-    entry = next(iter(ExpiryIndex(durable).due(clock() + _EVER)), None)
-    if entry is None:
-        return ok(check, "there is no conversation to try the codec on")
+    tiers = Tiers.of(None, durable, codec=codec, clock=clock)
     try:
-        DurableTier(entry.place, Tiers.of(None, durable, codec=codec, clock=clock), {}).read()
+        for entry in islice(ExpiryIndex(durable).due(clock() + _EVER), _MOST_READ):
+            head = DurableTier(entry.place, tiers, {}).read()
+            if head is not None and not head.is_empty:
+                return ok(check, "a stored conversation can be read with this codec")
     except KeyMissingError as error:
         return problem(check, str(error), "name the application's codec with --codec package.module:name, and give it the key")
+    except StoreUnavailableError as error:
+        return problem(check, str(error), getattr(error, "remedy", "") or "try again when the table answers")
     except StoreError as error:
         remedy = "is it the codec it was stored with? if so, restore it from a backup, or delete it"
-        return problem(check, str(error), getattr(error, "remedy", "") or remedy)
-    return ok(check, "a stored conversation can be read with this codec")
+        return problem(check, str(error), remedy)
+    return ok(check, "there is no conversation to try the codec on")

@@ -8,25 +8,29 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from strands import Agent
 
 from strands_manga_memory import (
     SESSIONS,
     USER_MEMORY,
     ConversationScope,
     MangaMemorySettings,
+    StoreUnavailableError,
     TieredSessionManager,
     open_table,
 )
 from strands_manga_memory.conversation import token_counter as tokens
 from strands_manga_memory.ops import Finding, Level, diagnose
+from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.stores import SQLiteTable
+from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run
 
@@ -93,7 +97,7 @@ def test_a_deployment_in_order_passes(
         *("users.index", "users.ttl", "users.permission", "process.vocabulary"),
     }
     for key in servers.redis.Redis(port=replica.port).scan_iter():
-        assert b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) >= 0  # what it tried is gone, or goes
+        assert b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) != -1  # what it tried is gone, or goes
     assert list(open_table(durable).query("returns/all")) == []
 
 
@@ -354,6 +358,32 @@ def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
 
 
 # --- The process ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_stops_answering_is_not_called_damaged(
+    sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_table(sqlite_url)) as table:
+        manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
+        Agent(model=ScriptedModel(["ok"]), session_manager=manager, callback_handler=None)("hello")
+        manager.close()
+
+    def fail(_: DurableTier) -> None:
+        raise StoreUnavailableError("timeout")
+
+    monkeypatch.setattr(DurableTier, "read", fail)
+    _, found = doctor(capsys, "--durable", sqlite_url)
+    assert "try again" in the(found, "durable.records").remedy
+
+
+def test_a_deleted_conversation_does_not_show_that_the_codec_reads(sqlite_url: str, capsys: Any) -> None:
+    with closing(open_table(sqlite_url)) as table:
+        manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
+        Agent(model=ScriptedModel(["ok"]), session_manager=manager, callback_handler=None)("hello")
+        manager.delete_session()
+        manager.close()
+    _, found = doctor(capsys, "--durable", sqlite_url)
+    assert next(each for each in found if each.check == "durable.records").detail.startswith("there is no conversation")
 
 
 def test_no_vocabulary(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
