@@ -211,7 +211,7 @@ def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_wo
     gone = both.elsewhere().agent(flush_every=100)
     one._session_manager.flush()
     conversation = gone._session_manager._conversations["A", gone.agent_id]
-    assert conversation.redact({**gone.messages[2], "content": [{"text": "revised"}]})
+    assert conversation.redact({**gone.messages[2], "content": [{"text": "revised"}]}, ())
     conversation.saver.request().result()
     after = both.elsewhere().agent(flush_every=100)
     assert texts(after.messages)[2] == texts(after._session_manager.history())[2] == "revised"
