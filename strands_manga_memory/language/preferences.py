@@ -173,6 +173,7 @@ _NUMBER = any_language("preferences.number")
 _CORRECTS = any_language("preferences.corrects")
 _AND = any_language("statements.between_substances")
 _NOT_MEANT = any_language("statements.not_meant")
+_REMARK = any_language("preferences.remark")
 _REQUEST = any_language("preferences.request")
 _ANAPHORA = any_language("preferences.anaphora")
 _SAYS = re.compile(r"\w\w")
@@ -326,8 +327,8 @@ def _facts_and_wishes(said: str) -> list[Preference]:
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
             if is_named and not _is_no_fact(said, span):
                 found.setdefault(name, Preference(name, value, liked))
-        elif name == "budget" and EN.statements.not_meant.search(said[: span[0]]):
-            continue  # "If my budget were ..."
+        elif (name == "budget" or ALLERGY in name) and EN.statements.not_meant.search(said[: span[0]]):
+            continue  # "If my budget were ..." or "if my son is allergic to ..."
         elif name == STYLE and EN.statements.not_before.search(said[: span[0]]):
             continue  # "You don't have to be brief"
         elif "language" not in found or name == STYLE:
@@ -379,7 +380,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
         text = shorten_line(_BETWEEN_VALUES.sub(";", text), 120)
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
-        text = _ITSELF.sub("", sentence).strip()
+        text = _REMARK.sub("", _ITSELF.sub("", sentence)).strip()
         if _SAYS.search(text) and slot_for_key(text) not in _SLOT_OF.values():
             yield Preference("", shorten_line(text, 120))
 
@@ -486,12 +487,15 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 for a clause that states a habit, which counts as a like, -1 for a denied habit, 0 for any other clause."""
+    """Return 1 for a clause that states a habit, which counts as a like, -1 for a denied habit, 0 for any other clause.
+
+    A denial does not count for a language: in "not npm; comments in English", it is about another thing.
+    """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
     if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
         return 0
-    return -1 if EN.preferences.negative.search(rest) else 1
+    return 1 if not EN.preferences.negative.search(rest) else 0 if "language" in slots else -1
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:

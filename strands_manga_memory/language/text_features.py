@@ -133,7 +133,7 @@ _ABBREVIATED = r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|i
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
 _SENTENCE_END = re.compile(
-    rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[a-z)]{{2}}[.!?]){_ABBREVIATED}\s+(?=[a-z])|"
+    rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[a-z0-9)!?]{{2}}[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[a-z])|"
     r"(?<=[。！？])|;\s|(?<=\w) ++[.!?] "
 )
 
