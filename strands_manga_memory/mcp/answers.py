@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from strands_manga_memory.arguments import seconds
@@ -28,7 +29,7 @@ from strands_manga_memory.mcp.classify import (
     UNKNOWN_TOOL,
 )
 
-_PARTIAL_CHARACTERS = 500
+PARTIAL_CHARACTERS = 500
 MOST_RESULTS, MOST_BYTES = 1_024, 65_536
 """Most results of a ``ResultCache``, and most bytes of a result."""
 
@@ -253,10 +254,18 @@ def partial_of(event: Any) -> str:
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
-        text = value if isinstance(value, str) else reprlib.repr(value)  # which shows only a part of a large value
-        return text[:_PARTIAL_CHARACTERS]
+        return (value if isinstance(value, str) else _json_head(value))[:PARTIAL_CHARACTERS]
     except Exception:  # noqa: BLE001 - a tool may stream anything
         return type(event).__name__
+
+
+def _json_head(value: Any) -> str:
+    """Return the beginning of the JSON text of a value, or its representation if the value cannot be written as JSON."""
+    parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
+    try:
+        return "".join(islice(parts, PARTIAL_CHARACTERS))  # does not encode the rest of a large value
+    except (TypeError, ValueError, RecursionError):  # a cycle, or keys that are not strings
+        return reprlib.repr(value)
 
 
 def _ago(seconds: float) -> str:

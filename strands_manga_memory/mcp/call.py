@@ -18,7 +18,15 @@ from strands.types.tools import ToolResult
 from strands_manga_memory.circuit_breaker import Permit
 from strands_manga_memory.deadline import END, DeadlineError, Pump
 from strands_manga_memory.lifecycle import attachments
-from strands_manga_memory.mcp.answers import REASONS, ToolFailure, cancelled_result, error_result, partial_of, redact_secrets
+from strands_manga_memory.mcp.answers import (
+    PARTIAL_CHARACTERS,
+    REASONS,
+    ToolFailure,
+    cancelled_result,
+    error_result,
+    partial_of,
+    redact_secrets,
+)
 from strands_manga_memory.mcp.classify import (
     BAD_ANSWER,
     BAD_ARGUMENTS,
@@ -61,8 +69,8 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress of a tool call as JSON, with secrets removed from the message."""
-        text = redact_secrets(self.message) if self.message else None
+        """Return the progress of a tool call as JSON, with secrets removed from the message and at most 500 characters of it."""
+        text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
 

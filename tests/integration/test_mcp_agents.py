@@ -164,12 +164,17 @@ def test_what_a_tool_streamed_before_the_deadline_is_a_partial_result() -> None:
         yield {"found": {3}}
         yield circle
         yield "x" * 5000
+        yield found
+        yield {"orders": list(range(10_000_000))}
         await asyncio.sleep(60)
 
-    answer = asyncio.run(call(guard_tool(slow, policy(timeout=0.2))))
+    found = {f"order {number}": "Dispatched from Osaka, expected on Tuesday" for number in range(8)}
+    answer = asyncio.run(call(guard_tool(slow, policy(timeout=1.0))))
     assert answer.code == "timeout"
-    assert answer.details["partial"][:2] == ["{'found': {3}}", "[[[[[[[...]]]]]]]"]
-    assert len(answer.details["partial"][2]) == 500
+    partial = answer.details["partial"]
+    assert partial[:2] == ['{"found": "{3}"}', "[[[[[[[...]]]]]]]"]
+    assert json.loads(partial[3]) == found, "whole, up to 500 characters"
+    assert [len(partial[at]) for at in (2, 4)] == [500, 500]
     json.dumps(answer.result)  # a session can keep it
 
 
