@@ -211,7 +211,7 @@ class _Form(NamedTuple):
         characters: Most characters of a string.
         items: Most items of each list.
         is_strict: Whether objects outside of lists lose members, too.
-        detailed: Number of first items in each list whose objects keep all identifying members.
+        detailed: Number of first items in each list whose objects keep the next larger group of members.
     """
 
     members: _Members
@@ -222,31 +222,19 @@ class _Form(NamedTuple):
 
 
 _ALL = 1_000_000_000
-_ITEMS = (400, 200, 100, 50, 20, 8, 3, 1)
 _STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
 _WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, is_strict=True)
-_IDENTIFYING = (
-    *(_Form(_Members.IDENTIFYING, 60, items) for items in _ITEMS[:-1]),
-    *(_Form(_Members.IDS, 40, items, is_strict=True) for items in _ITEMS),
-    *(_Form(_Members.KEY, 40, items, is_strict=True) for items in _ITEMS),
-)
+_REDUCED = (_Form(_Members.IDENTIFYING, 60, _ALL), _Form(_Members.IDS, 40, _ALL), _Form(_Members.KEY, 40, _ALL))
+_FEWER_ITEMS = (_Form(_Members.IDENTIFYING, 60, 3), _Form(_Members.IDS, 40, 1, is_strict=True), _LEAST)
 _FORMS = (
     _WHOLE,
     *(_Form(_Members.ALL, characters, _ALL) for characters in _STRINGS),
-    _Form(_Members.IDENTIFYING, 60, _ALL),
-    *(_Form(_Members.IDS, 40, _ALL, detailed=items) for items in _ITEMS),
-    _Form(_Members.IDS, 40, _ALL),
-    _Form(_Members.KEY, 40, _ALL),
-    *_IDENTIFYING,
+    *(form._replace(detailed=detailed) for form in _REDUCED for detailed in (1, 0)),
+    *_FEWER_ITEMS,
 )
 """Forms of a truncated text, from most to least detail. All items of lists are kept for as long as possible."""
 
-_EXCERPTS = (
-    _Form(_Members.IDENTIFYING, 60, _ALL, is_strict=True),
-    _Form(_Members.IDS, 40, _ALL, is_strict=True),
-    _Form(_Members.KEY, 40, _ALL, is_strict=True),
-    *_IDENTIFYING,
-)
+_EXCERPTS = (*(form._replace(is_strict=True) for form in _REDUCED), *_FEWER_ITEMS)
 """Forms of an excerpt, from most to least detail. An excerpt has only keys and identifiers."""
 
 _MAP_MEMBERS = 24
@@ -274,7 +262,7 @@ class _JsonText:
     """Text that contains JSON documents, and can be written in full or in shorter forms with less detail."""
 
     def __init__(self, text: str, found: Sequence[Documents], tokens: int, most_characters: int) -> None:
-        self._most_characters = most_characters
+        self._most_items, self._most_characters = tokens, most_characters
         self._parts: list[str | list[Any]] = []
         end = 0
         for each in found:
@@ -306,8 +294,25 @@ class _JsonText:
         return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
-        """Write the text in the first of the forms for which ``fits`` returns True. None if there is no such form."""
-        return next((text for form in forms if (text := self._written(form)) is not None and fits(text)), None)
+        """Write the text in the first of the forms for which ``fits`` returns True. None if there is no such form.
+
+        If the form limits the items or the detailed items of lists, as many as fit are written.
+        """
+
+        def attempt(form: _Form) -> str | None:
+            text = self._written(form)
+            return text if text is not None and fits(text) else None
+
+        first = next(((form, text) for form in forms if (text := attempt(form)) is not None), None)
+        if first is None:
+            return None
+        form, best = first
+        low, high = form.detailed or form.items, self._most_items
+        while low < high:
+            middle = (low + high + 1) // 2
+            text = attempt(form._replace(detailed=middle) if form.detailed else form._replace(items=middle))
+            low, high, best = (low, middle - 1, best) if text is None else (middle, high, text)
+        return best
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
         """Write the text in a form. If ``is_limited``, None if the result has more than ``most_characters`` characters."""
@@ -365,7 +370,8 @@ class _Pruning:
         """Return the first and last items of a list, with a note between them about the number of items left out."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
-        finer = _Pruning(self._form._replace(members=_Members.IDENTIFYING, characters=60, detailed=0), self._left)
+        members = _Members(min(self._form.members + 1, _Members.ALL))
+        finer = _Pruning(self._form._replace(members=members, characters=60, detailed=0), self._left)
         return [*map(finer.value, detailed), *map(self.value, others), *note, *map(self.value, last)]
 
     def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:

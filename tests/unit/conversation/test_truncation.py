@@ -78,6 +78,17 @@ def test_a_long_list_says_how_many_items_were_dropped() -> None:
         assert [ids[0], ids[-1]] == ["ORD-0", "ORD-4999"]
 
 
+@pytest.mark.parametrize(("records", "kept"), [(30, 30), (45, 45), (60, 16), (90, 16)])
+def test_as_many_identifiers_and_details_are_kept_as_fit(records: int, kept: int) -> None:
+    note = "ships late in the month " * 4
+    listed = [
+        {"id": f"B{at:07d}", "title": f"Volume {at} of a series", "price": 900 + at, "note": note} for at in range(records)
+    ]
+    shorter = truncate_text(json.dumps(listed), 1_200, len)
+    assert sum(f"B{at:07d}" in shorter for at in range(records)) == kept
+    assert 1_100 < len(shorter) <= 1_200
+
+
 def test_numbers_of_the_first_records_are_kept_before_lists_of_words() -> None:
     volumes = [
         {"sku": f"B07X2201-{number:02d}", "price_yen": 594 + number, "editions": ["ja", "en"], "about": "A story. " * 30}
