@@ -324,7 +324,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
     """Return whether a message shares a content word with a ``related`` message just before or after it.
 
-    False for tool results, long messages, and neighbours that only ask.
+    False for tool results, long messages, neighbours that only ask, and confirmations that repeat their neighbour.
 
     Args:
         number: Number of the message in the conversation.
@@ -336,7 +336,14 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
     if not near or message.speaker == "tool" or len(message.text.encode(errors="replace")) > _CONTINUES_BYTES:
         return False
     words = _subject_terms(message.text)
-    return any(each.speaker != "tool" and not words.isdisjoint(evidence_terms(each.text)) for each in near)
+    terms = [evidence_terms(each.text) for each in near if each.speaker != "tool"]
+    return any(words & known and not _repeats(message, words, known) for known in terms)
+
+
+def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
+    """Return whether a message of the assistant has nearly only words of its neighbour, as in "Noted, four nights in Kyoto"."""
+    new = [word for word in words if word not in known]
+    return message.speaker == "assistant" and 4 * len(new) <= len(words) and not any(map(_HAS_DIGIT.search, new))
 
 
 def _subject_terms(text: str) -> frozenset[str]:

@@ -37,6 +37,8 @@ def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
         ("assistant", "The workshop in Kyoto teaches glazing on Mondays.", True),
         ("user", "Two friends joined the workshop.", True),
         ("assistant", "It rains in Osaka.", False),
+        ("assistant", "Noted, seat 12 at a pottery workshop.", False),
+        ("assistant", "The workshop costs 4,500 yen.", True),
         ("assistant", "Thank you for telling me, that sounds great.", False),
         ("user", "Row 12 was free.", False),
         ("user", "Is the workshop open?", False),
