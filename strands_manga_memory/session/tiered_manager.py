@@ -203,6 +203,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         The call waits until the new message is stored, at most for ``durable_deadline``. On an event loop, the next beginning
         or end of a turn waits instead. A write that takes longer is completed in the background. No later write stores the
         original message.
+
+        Raises:
+            StoreUnavailableError: A tier does not answer. If the message is only in the stored log, repeat the call.
         """
         live = self._agent(agent)
         futures = live.redact(redact_message, self._log(agent.agent_id))
