@@ -492,7 +492,7 @@ class ProfileCache:
             logged = log.read()[0]
         except CorruptRecordError as error:  # of the log only, so the statements of the hot tier are used
             logger.warning("error=<%s> | failed to read the preferences of other processes", type(error).__name__)
-            logged = LoggedChanges(erased_at=erased_at(log.partition.erased()))
+            logged = LoggedChanges(erased_at=_last_erasure(log))
         context = state.context if self.context.read_at is None else self.context
         since = -math.inf if context is None or context.read_at is None else context.read_at - _LATE_SECONDS
 
@@ -574,7 +574,7 @@ class ProfileCache:
             self._take(stored if is_same else replace(known, statements=stored.statements), self.context)
 
     def _drop_erased(self) -> None:
-        at = -math.inf if self._log is None else erased_at(self._log.partition.erased())
+        at = -math.inf if self._log is None else _last_erasure(self._log)
         with self._lock:
             self._void_before = max(self._void_before, at)
             self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
@@ -582,3 +582,11 @@ class ProfileCache:
     def _take(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
             self._state, self.context = state, context
+
+
+def _last_erasure(log: PreferenceLog) -> float:
+    """Return the time of the user's last erasure. It is infinity if its marker is damaged, so that no erased data is shown."""
+    try:
+        return erased_at(log.partition.erased())
+    except CorruptRecordError:
+        return math.inf

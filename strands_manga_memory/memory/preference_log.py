@@ -364,8 +364,14 @@ def _revision_of(item: Item | None, erased: Item | None) -> str:
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker."""
-    return -math.inf if marker is None else float(marker.get("at") or 0.0)
+    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker.
+
+    A damaged marker raises ``CorruptRecordError``.
+    """
+    if marker is None:
+        return -math.inf
+    with trusted(f"{marker['user_id']}/{marker['memory_id']}"):
+        return float(marker["at"])
 
 
 def forgotten_id(memory_id: str) -> str:

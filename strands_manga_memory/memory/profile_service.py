@@ -23,13 +23,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
 from strands_manga_memory.arguments import checked, of_protocol, seconds
-from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.preference_log import BUCKETS, PreferenceLog
 from strands_manga_memory.memory.records import INTERNAL, Owner
 from strands_manga_memory.memory.statements import PreferenceChange, PreferenceSignal, Removal, message_digest
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import Condition, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
 
@@ -144,10 +144,15 @@ class TableProfileSource:
 
         Raises:
             StoreUnavailableError: The table is unavailable.
+            CorruptRecordError: The profile is damaged.
         """
-        item = self._table.get(self._partition(user_id, tenant), self._sort)
+        partition, schema = self._partition(user_id, tenant), self._table.schema
+        item = self._table.get(partition, self._sort)
         if item is None:
             return None
+        if item.keys() <= {schema.partition, schema.sort}:
+            name = f"{partition}/{self._sort}"
+            raise CorruptRecordError(f"record={name!r} is damaged: it has only its key", record=name)
         found = {name: item.get(attribute) for name, attribute in self._names.items()}
         found["purchase_summary"] = _summary_text(found["purchase_summary"])
         if isinstance(found["escalations"], list):
@@ -415,8 +420,9 @@ class PreferenceOutbox:
         sent = 0
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):
-                owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
                 try:
+                    with trusted(f"spool/{bucket:02d}/{item['memory_id']}"):
+                        owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
                     sent += self.drain(owner)
                 except StoreError as error:
                     logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)

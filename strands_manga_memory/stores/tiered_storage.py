@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from strands.storage import Storage
@@ -23,7 +24,7 @@ from strands.types.exceptions import StorageError
 from strands_manga_memory.arguments import checked, seconds, with_method
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.stores.codec import Codec
+from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
@@ -174,10 +175,15 @@ class TieredStorage(Storage):
                 self._clear_parts(key, before=version)
                 return
             found = self._table.get(self._partition, _sort_of(key))
-            stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
+            with self._trusted(key):
+                stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
         raise StoreError(f"key={key!r} is written concurrently; {_TRIES} attempts failed")
 
     def _read(self, key: str) -> bytes | None:
+        with self._trusted(key):
+            return self._current_value(key)
+
+    def _current_value(self, key: str) -> bytes | None:
         seen = ""
         while (item := self._table.get(self._partition, _sort_of(key))) is not None:
             sealed = item.get("data")
@@ -199,11 +205,11 @@ class TieredStorage(Storage):
         # A younger version stays whole: another process may have stored its parts, but not yet its record.
         before = f"{int((self._clock() - _LONGEST_WRITE) * 1_000_000):020d}"
         if item is not None:
-            version = item["version"]
+            version = item.get("version")  # missing in a damaged record
             self._table.delete(self._partition, _sort_of(key), when=Condition(equals={"version": version}))
-            before = max(before, f"{version}/~")
+            before = max(before, f"{version or ''}/~")
         self._clear_parts(key, before=before)
-        if item is not None and "data" not in item:
+        if item is not None and "version" in item and "data" not in item:
             self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
@@ -212,7 +218,7 @@ class TieredStorage(Storage):
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
         """
-        return sorted(str(item["key"])[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
+        return sorted(self._key_in(item)[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
 
     def erase(self) -> int:
         """Delete all values of this storage in both tiers, and return their number.
@@ -227,21 +233,19 @@ class TieredStorage(Storage):
             if "parts" in item and self._hot is not None:
                 self._hot.put_value(self._place(item), b"", ttl=1.0)
             if self._prefix:
-                self._delete(str(item["key"]))
+                self._delete(self._key_in(item))
         if not self._prefix:  # parts of interrupted writes, too
             delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
         return len(found)
 
-    def values(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys and values of this storage. A storage from ``namespace`` yields only those of the namespace.
+    def value(self, key: str) -> bytes | None:
+        """Return the value of a key from ``keys``, or None if it was deleted meanwhile. The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
-            CorruptRecordError: A value is damaged.
+            CorruptRecordError: The value is damaged.
         """
-        for key in self.keys():
-            if (value := self._read(self._prefix + key)) is not None:
-                yield key, value
+        return self._read(self._prefix + key)
 
     # Records
 
@@ -256,7 +260,15 @@ class TieredStorage(Storage):
         """Yield the given attributes of the main record (not of the parts) of each stored key that begins with ``prefix``."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
-        return (item for item in found if str(item["key"]).startswith(prefix))
+        return (item for item in found if self._key_in(item).startswith(prefix))
+
+    def _key_in(self, item: Item) -> str:
+        """Return the key of a value from its main record. If the record is damaged, a key over 830 bytes is shortened."""
+        return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
+
+    def _trusted(self, key: str) -> AbstractContextManager[None]:
+        """Return a context in which a damaged record of a key raises ``CorruptRecordError``."""
+        return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:
         """Read all parts of a large value from the durable tier. Return the encoded value, or None if a part is missing."""

@@ -94,9 +94,8 @@ def export_user(
                 published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
                 if fields := published.model_dump(mode="json", exclude_defaults=True):
                     exported["environments"].append({**session, **fields})
-    with _skip_damaged(unreadable):
-        files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
-        exported["stored_values"].extend({"key": key, "value": _plain(value)} for key, value in files.values())
+    files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
+    exported["stored_values"].extend(_stored_values(files, unreadable))
     if memories is not None:
         for item in memories.query(owner.partition):
             with _skip_damaged(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
@@ -122,6 +121,14 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
         record = record_of(item, owner, codec)
         names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
         exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
+
+
+def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the keys and values of a storage. Damaged values are left out, and their names are added to ``unreadable``."""
+    for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
+        with _skip_damaged(unreadable):
+            if (value := storage.value(key)) is not None:
+                yield {"key": key, "value": _plain(value)}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import time
@@ -12,13 +13,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from strands.types.exceptions import StorageError
 
 from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory, SQLiteTable, Table
+from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox, TableProfileSource
+from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import DAY, summary_id
+from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable
+from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.support import finish_writes
+from tests.support import finish_writes, store_signal
 
 USER = "u1"
 DERIVED = ("~by_age", "~ledger#", "~words#")
@@ -132,3 +138,70 @@ def test_a_damaged_record_hides_no_other_one(tables: tuple[Table, Table]) -> Non
 @pytest.mark.xdist_group("postgres")
 def test_a_damaged_record_in_postgresql_hides_no_other_one(postgres_tables: tuple[Table, Table]) -> None:
     check(postgres_tables)
+
+
+def test_a_damaged_marker_of_an_erasure_restores_no_erased_data(tables: tuple[Table, Table]) -> None:
+    memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
+    turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
+    finish_writes(memory.hot, tables[0])
+    finish_writes(None, tables[1])
+    key = {"user_id": USER, "memory_id": "~erased"}
+    tables[1].put({**key, "mark": "1", "at": time.time() + 1})
+    for row in list(tables[1].query(USER)):
+        if not row["memory_id"].startswith("~"):
+            tables[1].delete(USER, row["memory_id"])
+    damage(tables[1], USER, "~erased")
+    with pytest.raises(CorruptRecordError, match="~erased"):
+        memory.finalize(ConversationScope(USER, "monday"))
+    turn(memory, "tuesday", "Do you have lamps?")
+    assert memory.user(USER).recall(limit=None) == []
+    assert tables[1].get(USER, "~erased") == key
+    assert memory.forget_user(USER).complete
+    memory.close()
+
+
+def test_a_damaged_stored_value_hides_no_other_one(tables: tuple[Table, Table]) -> None:
+    memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1])
+    storage = memory.storage(user_id=USER)
+    turn(memory, "monday", "Hello")
+    for key, value in {"good": b"1", "small": b"2", "large": b"3" * 900_000}.items():
+        asyncio.run(storage.write(key, value))
+    for row in list(tables[0].query(f"storage/{USER}")):
+        if row["sk"] == "k/small" or row["sk"].startswith("p/"):
+            damage(tables[0], f"storage/{USER}", row["sk"])
+    cold = TieredStorage(durable=tables[0], user_id=USER)
+    assert asyncio.run(cold.read("good")) == b"1"
+    for key in ("small", "large"):
+        with pytest.raises(StorageError, match="is damaged"):
+            asyncio.run(cold.read(key))
+    with pytest.raises(StorageError, match="is damaged"):
+        asyncio.run(cold.write("small", b"4"))
+    assert tables[0].get(f"storage/{USER}", "k/small") == {"session_id": f"storage/{USER}", "sk": "k/small"}
+    assert cold.keys() == ["good", "large", "small"]
+    exported = memory.export_user(USER)
+    assert "good" in [each["key"] for each in exported["stored_values"]]
+    assert f"storage/{USER}/k/small" in exported["unreadable"]
+    asyncio.run(cold.delete("small"))
+    assert cold.keys() == ["good", "large"]
+    assert memory.forget_user(USER).complete
+    memory.close()
+
+
+def test_a_damaged_profile_is_not_an_empty_profile(tables: tuple[Table, Table]) -> None:
+    tables[1].put({"user_id": USER, "memory_id": "profile", "preferences": {"genre": "horror"}})
+    source = TableProfileSource(tables[1])
+    assert source.read(USER) is not None
+    damage(tables[1], USER, "profile")
+    with pytest.raises(CorruptRecordError, match="u1/profile"):
+        source.read(USER)
+
+
+def test_a_damaged_entry_of_waiting_signals_stops_no_other_user(tables: tuple[Table, Table]) -> None:
+    received = list[str]()
+    outbox = PreferenceOutbox(tables[1], CallablePreferenceSink(lambda signal: received.append(signal.user_id)))
+    store_signal(outbox, Owner("u2"), Statement(Preference("genre", "horror"), time.time()))
+    bucket = bucket_of(Owner("u2"))
+    tables[1].put({"user_id": bucket, "memory_id": "a", "owner": Owner("a").ids})
+    damage(tables[1], bucket, "a")
+    assert outbox.drain_all() == 1
+    assert received == ["u2"]
