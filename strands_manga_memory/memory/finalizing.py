@@ -35,7 +35,7 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS
 from strands_manga_memory.memory.memory_search import OlderMemories
-from strands_manga_memory.memory.partition import PartitionContent, UserPartition, not_erased_since
+from strands_manga_memory.memory.partition import MOST_COVERED, PartitionContent, UserPartition, not_erased_since
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
 from strands_manga_memory.memory.records import (
@@ -76,7 +76,6 @@ WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
 """Most tokens of a weekly and of a monthly summary, so that 5 weeks and 4 months fit into an agent's context."""
 
 _MOST_TOPICS = 5
-_MOST_COVERED = 400
 
 
 def _by_rules(sessions: Sequence[MemoryRecord], topics: Sequence[str], number: int) -> str:
@@ -153,7 +152,7 @@ class MemoryKeeper:
         by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
         if stated := stated_in(transcript, by_model):
             user.log.apply(PreferenceChange(statements=stated))
-        loaded = partition.load_context([days * DAY for _, days, _ in PERIODS])
+        loaded = partition.load_context({type_: days * DAY for type_, days, _ in PERIODS})
         loaded.records.setdefault(id_, stored)  # a session that is finalized late may be older than the sessions that were read
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
@@ -227,7 +226,7 @@ class MemoryKeeper:
                 return known
             covers = {**(known.covers if known else {}), **versions}
             metadata = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": ended_at(sessions[-1])}
-            covers = dict(list(covers.items())[-_MOST_COVERED:])
+            covers = dict(list(covers.items())[-MOST_COVERED:])
             return self._changed(known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at)
 
         user.store(id_, made)

@@ -372,7 +372,7 @@ _SHARDS, _ROWS = 16, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
 _MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
 """Most bytes of the words and ids of a list, and most memories. DynamoDB limits a transaction to 4 MB in 100 items."""
-_MOST_FOUND, _MOST_IMPORTANT = 64, 128
+_MOST_FOUND, _MOST_IMPORTANT = 64, 192
 
 
 class WordList:
@@ -383,7 +383,7 @@ class WordList:
 
     - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum determines ``N``.
     - ``ids.N`` holds the ids of 512 rows.
-    - ``important`` maps each type to the 128 most important memories, as pairs of negative importance and row.
+    - ``important`` maps each type to the 192 most important memories, as pairs of negative importance and row.
 
     Args:
         made_at: Time when the list was made, in seconds since 1970.

@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -142,6 +142,9 @@ _RECALLED = (
 _MOST_FINALIZED, _MOST_OF_AGE = 128, 32
 """Most session summaries that finalizing reads: of all ages, and of a given age or more."""
 
+MOST_COVERED = 400
+"""Most sessions that a weekly or monthly summary lists."""
+
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
 """Range of sort keys that is read if the list of the latest facts and feedback is missing or damaged."""
 
@@ -183,15 +186,15 @@ class UserPartition:
             return self._load([_Range()])
         return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
 
-    def load_context(self, ages: Iterable[float]) -> PartitionContent:
+    def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the memories that are needed to finalize a conversation: session, weekly and monthly summaries.
 
         The ids of expired memories and the recalls that are not in the access counts yet are read, too. If the user has over
         128 session summaries, the latest 128 are read, then for each age the latest 32 that are at least as old, and the ids of
-        the oldest 32 if they are expired.
+        the oldest 32 if they are expired. Instead of 32, 400 are read if no weekly or monthly summary covers the oldest of 32.
 
         Args:
-            ages: Ages of summaries, in seconds.
+            ages: Least age in seconds of the sessions that a weekly or monthly summary covers, keyed by type of the summary.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
@@ -199,8 +202,13 @@ class UserPartition:
         first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
         loaded = self._load([_Range(first, last, _MOST_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")])
         if loaded.is_partial:
-            ends = [summary_id("", self.clock() - age) for age in ages]
-            loaded.add(self._load([_Range(first, end, _MOST_OF_AGE) for end in ends]))
+            for type_, age in ages.items():
+                covered = {id_ for each in loaded.records.values() if each.type == type_ for id_ in each.covers}
+                for most in (_MOST_OF_AGE, MOST_COVERED):
+                    older = self._load([_Range(first, summary_id("", self.clock() - age), most)])
+                    if not older.is_partial or min(older.records, default="") in covered:
+                        break
+                loaded.add(older)
             loaded.expired += self._load([_Range(first, last, _MOST_OF_AGE, is_lowest=True)]).expired
         return loaded
 
