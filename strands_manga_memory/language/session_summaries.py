@@ -343,11 +343,11 @@ class ModelSessionSummarizer:
         quoted = head_and_tail(render_lines(lines), _MOST_CHARACTERS, "\n[...]\n")
         prompt = f"{fence}\n{quoted}\n{fence}\nSummarize it in at most {max_tokens} tokens."
         answer = run_with_timeout(lambda: self._ask(prompt), self._timeout)
-        found = re.search(r"\{.*", answer, re.DOTALL)
-        if found is None:
-            summary = RuleSessionSummarizer()(lines, max_tokens=max_tokens).model_copy(update={"text": answer})
+        start, end = answer.find("{"), answer.rfind("}")
+        if 0 <= start < end:
+            summary = _parse_summary(answer[start : end + 1])
         else:
-            summary = _parse_summary(found[0][: found[0].rfind("}") + 1])
+            summary = RuleSessionSummarizer()(lines, max_tokens=max_tokens).model_copy(update={"text": answer})
         topics = tuple(shorten_line(topic, 60) for topic in summary.topics[:MOST_TOPICS])
         questions = summary.open_questions[:MOST_OPEN]
         return summary.model_copy(update={"topics": topics, "open_questions": questions, "by_rules": False})
