@@ -43,17 +43,16 @@ _GROWING = 20
 class TtlPolicy:
     """Policy for the time to live of a conversation in the hot tier, and for the end of an unused session.
 
-    In the mode ``hybrid``, the time to live depends on the user's service tier and on the number of turns:
+    In the mode ``hybrid``, the time to live depends on the user tier and on the number of turns:
 
     - ``standard``: 1,800 seconds, and 2,700 from 10 turns on.
     - ``premium``: 2,700 seconds, and 3,600 from 8 turns on.
     - ``vip``: 3,600 seconds, and 7,200 from 5 turns on.
 
     Args:
-        tier: The user's service tier (``standard``, ``premium`` or ``vip``), or a function that returns the service tier. Any
-            other text counts as ``standard``. The function is called at each use, because the service tier may change during
-            a session.
-        mode: ``hybrid`` (default): by service tier and turns; the agent's reads and writes restart the time to live.
+        tier: The user tier (``standard``, ``premium`` or ``vip``), or a function that returns the user tier. Any other text
+            counts as ``standard``. The function is called at each use, because the user tier may change during a session.
+        mode: ``hybrid`` (default): by user tier and turns; the agent's reads and writes restart the time to live.
             ``sliding``: always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for
             each turn after the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
             never restarted.
