@@ -1,4 +1,4 @@
-"""Readers of event streams with a deadline, and a function that runs blocking calls in threads, without a deadline."""
+"""Readers that stop at a deadline while they wait for an event, and a function that runs a blocking call in a thread."""
 
 from __future__ import annotations
 

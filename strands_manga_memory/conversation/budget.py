@@ -231,9 +231,9 @@ class Calibration:
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return a limit for the local token count of a history.
+        """Return the largest local token count of a history that the model should count as at most ``max_tokens``.
 
-        If the local count is within this limit, both the local count and the model's count should be within ``max_tokens``.
+        The result is never above ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 

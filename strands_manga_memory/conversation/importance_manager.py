@@ -414,7 +414,7 @@ class StackedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
 
-        Work that would block a running event loop for long runs later, in a thread, before the invocation ends.
+        If the work would block the event loop for long, a hook does it in a thread before the agent returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:

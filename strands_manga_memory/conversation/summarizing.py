@@ -343,7 +343,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
 
-        If a save by another process has brought the summarized turns back, the latest summary replaces them again.
+        If no summary has finished, and another process has restored the turns of the latest summary, that summary replaces them
+        again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):

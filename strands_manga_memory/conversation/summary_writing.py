@@ -80,7 +80,7 @@ class SummaryCache:
 
     @property
     def hit_rate(self) -> float:
-        """Share of calls of :meth:`get` that found a draft. 0.0 if there were no calls."""
+        """Share of calls of :meth:`get` that found the draft of a summary. 0.0 if there were no calls."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 

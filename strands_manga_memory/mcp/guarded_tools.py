@@ -142,7 +142,7 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        """Return a call of the wrapped tool, and the generator that makes the call and yields its events."""
+        """Return the ``Call`` object of a tool use, and a generator that runs the wrapped tool and yields its events."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)

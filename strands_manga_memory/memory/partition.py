@@ -430,7 +430,7 @@ class UserPartition:
     # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories in one write, to be added to their access counts later.
+        """Record in one write that memories were recalled. A later update adds it to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.

@@ -406,7 +406,7 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
     """Return the attributes of a stored item, decoded if they are encoded in its attribute ``sealed``.
 
-    ``place`` is the storage key of the record, with which the attributes were encoded.
+    ``place`` is the place of the record in its table, such as ``user/id``. Attributes from another place are refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)

@@ -266,9 +266,9 @@ class Connection(psycopg.Connection[Any]):
 
     @classmethod
     def connect(cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any) -> Any:  # type: ignore[override]
-        """Connect to the PostgreSQL server. Store the error of a failed attempt in the table ``owner``, and raise the error.
+        """Connect to the PostgreSQL server. A failure is stored in the ``PostgresTable`` and raised.
 
-        Threads that wait for a connection read the error from the table, because the pool does not report the error to them.
+        Threads that wait for a connection read ``failure``, because the pool does not report the error to them.
         """
         try:
             return super().connect(conninfo, **options)

@@ -402,7 +402,7 @@ class Conversation:
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
         """Write missing turns that have ended to the log. Return the other missing turns, with their message counts in the log.
 
-        A turn is written only if a tier's record lists all of its messages. A crash then leaves no turn that only the log has.
+        A turn is written only if a tier's record lists all its messages, as a restore ignores turns that no record lists.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)

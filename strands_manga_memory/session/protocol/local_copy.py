@@ -408,7 +408,7 @@ class LocalCopy:
     def unproven(self) -> dict[TurnKey, int]:
         """Turns of the agent's history that may have lost messages, with the number of messages that each turn still has.
 
-        A message is not lost if it is in this process's memory, or if the durable tier's record of the conversation counts it.
+        A message is not lost if this process has it in memory, or if the durable tier's record of the conversation lists it.
         """
         with self.lock:
             base, head = self.base, self.head_copy

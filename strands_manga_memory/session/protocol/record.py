@@ -273,7 +273,7 @@ class Record:
         return max(self.carries_from, self.last_rewind)
 
     def deletes(self, older: Record) -> bool:
-        """Return whether the conversation was deleted, not expired or rewound, between an older record and this one."""
+        """Return whether this record is of a run after a deletion, and ``older`` is of a run before that deletion."""
         return older.incarnation < self.carries_from
 
     def expire(self, version: Version, incarnation: int) -> Record:
@@ -460,7 +460,7 @@ def begins_log(record: Record, head: Record | None) -> bool:
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the turns of a conversation's record (state) that are missing or incomplete in the log.
+    """Return the keys of the turns that are missing or incomplete in the log.
 
     Args:
         record: The record.
@@ -510,8 +510,8 @@ def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) ->
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an older record that a newer run of the conversation (incarnation) takes over.
 
-    The part consists of the older run's turns that the log lacks, and the redactions of turns that the newer run has. If the
-    conversation was deleted between the two runs, the part is empty.
+    The part consists of the older run's turns that the log lacks, and of redactions. A redaction is taken over if the newer
+    run has its turn. If the conversation was deleted between the two runs, the part is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
