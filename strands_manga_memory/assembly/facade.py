@@ -226,8 +226,8 @@ class MangaMemory:
             summary_schedule: Time of writing summaries, and longest wait of a model call for a summary. Default: summaries are
                 written in the background; from 1.5 times the size that starts a summary, a model call waits up to 30 s.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
-                the agent's ``aux_model``, in the background, with the words of the message only. ``nothing``: not at all.
-                Default: ``model`` if ``options`` include an ``aux_model``, else ``rules``.
+                the agent's ``aux_model``, in the background. Values with words that the message lacks are dropped.
+                ``nothing``: not at all. Default: ``model`` if ``options`` include an ``aux_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
                 keyword arguments, such as ``intents``. It also shows values that ``MangaMemory.changes`` sends. Default False.
             instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
@@ -552,11 +552,14 @@ class MangaMemory:
     def close(self) -> None:
         """Flush the sessions that this process has saved, and close the connections of the stores.
 
-        Of agents that no longer exist, the last 1,000 sessions are flushed, within 5 s. A sweeper flushes the others.
+        Sessions of agents that no longer exist are flushed for at most 5 s, and only the 1,000 that were saved last. A sweeper
+        flushes the others.
 
         Raises:
-            StoreUnavailableError: If a session is not saved, the stores stay open, so that the call can be repeated. If
-                preferences are not stored, keep the process running: they are stored in the background.
+            StoreUnavailableError: A session or a preference is not stored. If a session is not stored, the stores stay open, so
+                that the call can be repeated. If only preferences are not stored, keep the process running, which stores them
+                in the background.
+            ConflictError: Another writer's change of a session cannot be merged. The stores stay open.
         """
         writer = shared_writer(self._stores["hot"] if self.hot.survives_process else None, self.durable)
         gaps = gaps_of(writer, self._stores["durable"])

@@ -63,7 +63,8 @@ def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer, *ot
         others: Other writes to await.
 
     Raises:
-        StoreUnavailableError: A session of an agent is not saved.
+        MangaMemoryError: A session of an agent is not saved. The other sessions are flushed before the first such error is
+            raised.
     """
     failed: MangaMemoryError | None = None
     for manager in managers:

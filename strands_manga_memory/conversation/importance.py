@@ -369,7 +369,8 @@ class FeatureCache:
         """Return the tokens, importance score, dialogue act and other features of a message, from the cache if possible.
 
         The dialogue act of a user's message may depend on the previous message of the assistant, which the user may be
-        answering. The previous message is ignored if the user revokes an instruction or the assistant acts like a companion.
+        answering. The previous message is ignored if the message revokes an instruction, and in conversations in which the
+        assistant acts as a companion of the user.
 
         Args:
             message: The message.

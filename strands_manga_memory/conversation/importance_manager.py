@@ -59,7 +59,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     overflows.
 
     A user message of more than half of ``max_tokens`` raises the budget until the next user message. The raised budget is at
-    most three quarters of the context window (128,000 tokens if the model does not state its window).
+    most three quarters of the context window. A window that the model does not state counts as 128,000 tokens.
 
     With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the next trimming, each request
     begins with the whole previous request, so a provider's prompt cache can be used. Without this setting, a full history is

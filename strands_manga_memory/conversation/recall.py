@@ -90,13 +90,14 @@ class HistoryRecall(Plugin):
     The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
     that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
 
-    A message is quoted if it contains a content word of the question, or shares one with such a message next to it. The user's
-    reply to a quoted question of the assistant is quoted too, and so is a message that a custom retriever found by its meaning.
+    A message is quoted if it contains a content word of the question, or shares a content word with such a message next to it.
+    The user's reply to a quoted question of the assistant is quoted too. So is a message that a custom retriever found by its
+    meaning.
     Small talk, failed tool results, and messages that the history contains in full are not quoted. No quotes are added after a
     greeting, thanks or a farewell.
 
-    Messages are indexed under any conversation manager, in a thread. The default index is in memory only. A message is indexed
-    after its turn, and again if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is
+    The plugin works with any conversation manager. A thread indexes the messages, by default in memory only. A message is
+    indexed after its turn, and again if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is
     redacted after it has left the history.
 
     The index is emptied if the history has no indexed message, for example after the session was deleted. One plugin serves one
@@ -248,11 +249,13 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     - The message shares a content word with ``question``. Field names of tool results do not count.
     - The message is the user's reply to a question of the assistant, and this question shares a content word with ``question``.
       The assistant's question is then returned before the reply.
-    - The message just before or after it shares a content word with ``question``, and another one with the message. Neither is
-      a tool result, and the neighbour is more than a question of the user. The message has at most 300 bytes, and at least a
-      fifth of the best score.
+    - The message shares a content word with its neighbour, the message just before or after. The neighbour shares a content
+      word with ``question``. Neither is a tool result. The message has at most 300 bytes and at least a fifth of the best
+      score. Confirmations of the assistant that only repeat the neighbour are left out.
     - The message corrects an earlier message of the user, and the earlier message shares a content word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
+
+    Messages of the user with nothing but questions are returned in the last case only, and do not count as neighbours.
 
     Args:
         archive: The archive to search.
@@ -341,7 +344,15 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 
 
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
-    """Return whether a message of the assistant has nearly only words of its neighbour, as in "Noted, four nights in Kyoto"."""
+    """Return whether a message of the assistant only confirms its neighbour, as in "Noted, four nights in Kyoto".
+
+    At most a quarter of the message's content words are new, and none of the new words has a digit.
+
+    Args:
+        message: The message.
+        words: Content words of the message.
+        known: Content words of the neighbour.
+    """
     new = [word for word in words if word not in known]
     return message.speaker == "assistant" and 4 * len(new) <= len(words) and not any(map(_HAS_DIGIT.search, new))
 

@@ -43,7 +43,7 @@ class SummaryTrigger:
     Attributes:
         tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly twice the history's budget
             after a summary, but at most half the context window of the agent's model.
-        turns: Number of turns without a summary at which older turns are summarized. Default 20.
+        turns: Number of turns not covered by a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
 
@@ -74,8 +74,8 @@ class SummarySchedule:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for
             the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
             blocks the event loop.
-        wait_seconds: Longest wait for a summary, in seconds. Default 30. After this time, facts that rules extract replace the
-            older turns if the history is too large.
+        wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still too large after this time,
+            facts that rules extract replace the older turns.
 
     Raises:
         ValueError: ``strategy`` is none of these, or ``wait_seconds`` is below 0.
@@ -180,10 +180,7 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return a circuit breaker for calls of a summarizer.
-
-    After three failures in a row, it blocks calls for five minutes.
-    """
+    """Return a circuit breaker that blocks calls of a summarizer for five minutes after three failures in a row."""
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:

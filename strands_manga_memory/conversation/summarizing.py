@@ -111,7 +111,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     Attributes:
         trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns without a summary at which older turns are summarized.
+        trigger_turns: Number of turns not covered by a summary at which older turns are summarized.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
@@ -331,7 +331,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _warn_early(self, tokens: int) -> None:
         """Log a warning when the history reaches 75 % of the tokens at which it is summarized.
 
-        This happens once, and again only after the history has been smaller.
+        The next warning is logged only after the history has been smaller.
         """
         if tokens < _WARN_AT * self.trigger_tokens:
             self._has_warned = False
@@ -406,7 +406,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 agent.messages[: len(span.old)] = head
 
     def _head(self, summary: Summary, history: Sequence[Message], split: int, *, room: int) -> list[Message]:
-        """Return the messages that replace the beginning of the history: those of the summary, then those of pinned turns.
+        """Return the replacement of the beginning of the history: messages with the summary, then turns with pinned messages.
 
         Args:
             summary: The summary.

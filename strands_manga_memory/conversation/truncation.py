@@ -294,9 +294,9 @@ class _JsonText:
         return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
-        """Write the text in the first of the forms for which ``fits`` returns True. None if there is no such form.
+        """Return the text in the first form for which ``fits`` returns True, or None if there is no such form.
 
-        If the form limits the items or the detailed items of lists, as many as fit are written.
+        If the form limits the items or the detailed items of lists, the result has as many of these items as fit.
         """
 
         def attempt(form: _Form) -> str | None:
@@ -315,7 +315,7 @@ class _JsonText:
         return best
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Write the text in a form. If ``is_limited``, None if the result has more than ``most_characters`` characters."""
+        """Return the text in a form, or None if ``is_limited`` and the result has more than ``most_characters`` characters."""
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
         try:
@@ -350,7 +350,10 @@ class _Pruning:
         self._left = most_characters
 
     def value(self, value: Any, *, in_list: bool = True) -> Any:
-        """Return a smaller copy of a JSON value. An object outside of lists (``in_list`` is False) keeps all its members."""
+        """Return a smaller copy of a JSON value.
+
+        An object outside of lists (``in_list`` is False) keeps all its members, unless it has more than 24 members.
+        """
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
         if isinstance(value, list):

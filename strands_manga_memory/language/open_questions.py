@@ -93,9 +93,12 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     question. ``answer`` and ``asked`` together must contain most terms of the question (all terms of a question for yes or no)
     and all its numbers, names and katakana words.
 
-    The result is False if the question asks for a reason or a thing, and if ``answer`` is a question or a reply such as "I will
-    check". If ``asked`` only repeats a question for yes or no, an answer that begins with yes or no needs no terms of the
-    question. If ``asked`` asks for news about the question, such as "What about the parking?", any definite answer is enough.
+    No answer to a question for a reason or a thing is certain. A message that only asks, or a reply such as "I will check", is
+    no answer.
+
+    Two cases need no terms of the question. If ``asked`` only repeats a question for yes or no, a message that begins
+    with yes or no is an answer. If ``asked`` asks for news about the question, such as "What about the parking?", any definite
+    message is an answer.
 
     Args:
         answer: Text of the assistant's message.
@@ -146,10 +149,10 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether ``asked`` asks for news about a question, such as "What about the parking?", and the answer is definite.
+    """Return whether a definite answer follows a request for news about a question, such as "What about the parking?".
 
-    All other terms of that clause must be terms of the question. The answer to a question for a date, a price or a number
-    must have such a value.
+    All terms of this request, a clause of ``asked``, must be terms of the question. The answer to a question for a date, a
+    price or a number must have such a value.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]

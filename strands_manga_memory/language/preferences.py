@@ -487,9 +487,10 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 for a clause that states a habit, which counts as a like, -1 for a denied habit, 0 for any other clause.
+    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, 0 for any other clause.
 
-    A denial does not count for a language: in "not npm; comments in English", it is about another thing.
+    A wish for a format or a language also counts as a like. A clause with a denial and a language gives 0, because the denial
+    is usually about another thing, as in "not npm; comments in English".
     """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1

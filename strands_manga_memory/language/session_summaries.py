@@ -197,7 +197,7 @@ def _telling_sentence(answer: str) -> str:
 
 
 def _is_long(sentence: str) -> bool:
-    """Return whether a sentence has a number, or is longer than a reply such as "Noted."."""
+    """Return whether a sentence has a digit, more than two words, or more than 12 characters, unlike "Noted."."""
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 
@@ -359,7 +359,10 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse a summary in JSON. Values of a wrong type, such as null for an empty list, are left out, except the text."""
+    """Parse a summary in JSON. Values of a wrong type, such as null for an empty list, are left out.
+
+    A missing text, or a text of a wrong type, raises ``ValidationError``.
+    """
     try:
         return SessionSummary.model_validate_json(text)
     except ValidationError as error:

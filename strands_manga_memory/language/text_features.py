@@ -124,7 +124,7 @@ _REPEATED = re.compile(r"(?<=[a-z])([a-z])\1{2,8}(?=[a-z]|\b)")
 
 
 def standard_spelling(text: str) -> str:
-    """Replace spellings of chat in lower case, such as "im", "pls" and "looove", by the standard ("I'm", "please", "love")."""
+    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings ("I'm", "please", "love")."""
     text = _REPEATED.sub(r"\1", text.replace("\u2019", "'"))
     return _OTHER_SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
 

@@ -150,8 +150,8 @@ class ToolFailure:
     def as_json(self) -> dict[str, Any]:
         """Return the data about the failed tool call that the model needs to decide its next step.
 
-        The data are the error code, the seconds until a retry may succeed (``retry_after_s``; None if an operator must act
-        first), whether the call may have had side effects, and the names of alternative tools.
+        The data are the error code, the seconds until a retry may succeed (``retry_after_s``), whether the call may have had
+        side effects, and the names of alternative tools.
         """
         return {
             "code": self.code,

@@ -69,7 +69,7 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress of a tool call as JSON, with at most 500 characters of the message and without its secrets."""
+        """Return the progress of a tool call as JSON values, with at most 500 characters of the message, without secrets."""
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 

@@ -56,7 +56,7 @@ class BreakerPolicy:
             ``readOnlyHint`` declares.
 
     Raises:
-        ValueError: A number is out of range. The message names it.
+        ValueError: A number is out of range, or another argument is invalid. The message names the argument.
     """
 
     failures: int = 5
@@ -97,7 +97,7 @@ class ToolStatus(TypedDict):
         health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the failures that open it) or
             ``unavailable`` (breaker open, or server not up).
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
-        retry_after_s: Seconds until a call may be allowed; 0 for immediately, None if the breaker was opened manually.
+        retry_after_s: Seconds until a call may be allowed; 0 for immediately.
         failures_in_a_row: Consecutive failures.
         calls: Number of calls that reached the tool.
         failures: Number of failed calls, keyed by error code, including failures that do not count for the breaker.

@@ -77,7 +77,7 @@ class GuardedTool(AgentTool):
 
     @property
     def breaker(self) -> CircuitBreaker:
-        """Circuit breaker of the tool, which can also be opened, closed and reset manually."""
+        """Circuit breaker of the tool. ``reset`` closes the breaker at once."""
         return self.guard.breaker
 
     def status(self) -> ToolStatus:

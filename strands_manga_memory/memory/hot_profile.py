@@ -585,7 +585,7 @@ class ProfileCache:
 
 
 def _last_erasure(log: PreferenceLog) -> float:
-    """Return the time of the user's last erasure. It is infinity if its marker is damaged, so that no erased data is shown."""
+    """Return the time of the user's last erasure. A damaged marker gives infinity, so that no erased data is shown."""
     try:
         return erased_at(log.partition.erased())
     except CorruptRecordError:

@@ -376,7 +376,7 @@ _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 
 
 class WordList:
-    """List of the words in a user's memories, to find memories without reading all. Preferences are not listed.
+    """List of the words in a user's memories, with which a search need not read all memories. Preferences are not listed.
 
     The list has parts, so that a search decodes only a few of them. Each listed memory has a row number. The latest memory has
     the number 0.
@@ -471,7 +471,7 @@ class OlderMemories:
         try:
             words = self._list or self._read()
             ids = None if words is None or words.made_at < oldest else find(words)
-        except CorruptRecordError:  # the list is damaged
+        except CorruptRecordError:  # the list is made again from all memories
             ids = None
         if ids is not None:
             self._list = words
@@ -495,7 +495,10 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _read(self) -> WordList | None:
-        """Return the stored word list, or None if there is none. A damaged list raises ``CorruptRecordError``, now or later."""
+        """Return the stored word list, or None if there is none.
+
+        A damaged list raises ``CorruptRecordError``, here or when a damaged part is used.
+        """
         owner = self._partition.owner
         rows = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~")
         items = {str(item["memory_id"]).removeprefix(_WORDS): item for item in rows}
@@ -548,5 +551,5 @@ def _checksum(term: str) -> str:
 
 
 def _part_of(word: str) -> str:
-    """Return the name of the part of a word list that has the word with a checksum."""
+    """Return the name of the part of a word list that contains a word. ``word`` is the checksum of the word."""
     return f"words.{int(word, 16) % _SHARDS:02}"

@@ -189,9 +189,14 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the memories that are needed to finalize a conversation: session, weekly and monthly summaries.
 
-        The ids of expired memories and the recalls that are not in the access counts yet are read, too. If the user has over
-        128 session summaries, the latest 128 are read, then for each age the latest 32 that are at least as old, and the ids of
-        the oldest 32 if they are expired. Instead of 32, 400 are read if no weekly or monthly summary covers the oldest of 32.
+        The ids of expired memories, and the recalls that are not in the access counts yet, are read, too.
+
+        Of over 128 session and monthly summaries, only some are read:
+
+        - The latest 128.
+        - For each of ``ages``, the latest 32 session summaries of at least this age. Instead of 32, 400 are read if no summary
+          of the age's type covers the oldest of the 32.
+        - Of the oldest 32, the ids of expired summaries.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers, keyed by type of the summary.

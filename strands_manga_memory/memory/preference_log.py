@@ -115,7 +115,7 @@ class PreferenceLog:
         rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~")
         items = {str(row["memory_id"]): row for row in rows}
         removals = self._logged(items.pop(CHANGES, None)).removals
-        # The memory of a damaged note is never stored again, because the time of its deletion is unknown.
+        # A damaged row gives infinity, so that its memory is never stored again: the time of the deletion is unknown.
         times = {id_: row.get("at") for id_, row in items.items()}
         return removals, {id_: float(at) if isinstance(at, int | float) else math.inf for id_, at in times.items()}
 

@@ -138,7 +138,7 @@ def message_digest(message_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceSignal:
-    """Notification that a user stated a preference, or that a message was retracted.
+    """Notification of a preference that a user stated, or of a message that was redacted.
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
@@ -146,7 +146,7 @@ class PreferenceSignal:
             signal is stored. A receiver should ignore a signal after another signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
-        key: Subject of the preference, such as ``genre``. It is empty for a statement without a subject.
+        key: Subject of the preference, such as ``genre``; empty for a statement without a subject.
         value: Preferred value.
         at: Time of the message, in seconds since 1970.
         session_id: Session of the message, or None.

@@ -1,4 +1,4 @@
-"""Calculates the monthly cost of a deployment from its resources and the list prices of providers.
+"""Model of the monthly cost of a deployment, from its resources and the list prices of providers.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices. ``CostModel.paper()`` uses the
 figures of a published design. ``differences()`` compares the two. ``prices.json`` contains the prices, each with a date.

@@ -29,7 +29,9 @@ def diagnose(
     codec: Codec | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Run all checks of a deployment, and yield each finding as soon as its check is done.
+    """Run the checks of a deployment one after the other, and yield their findings.
+
+    If the URL of a table is invalid, the tables are not checked.
 
     Args:
         settings: Settings of the deployment.

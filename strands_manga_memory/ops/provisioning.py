@@ -1,4 +1,4 @@
-"""Builds the CloudFormation template and the IAM policy of a deployment."""
+"""CloudFormation template and IAM policy of a deployment."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message of a request: of its role, and of its blocks that were not added only for this request."""
+    """Return a hash of each message of a request, without the content blocks that were added only for this request."""
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)

@@ -237,7 +237,10 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Remember for ``flush_saved`` that the conversation was saved in the hot tier, until it is flushed."""
+        """Add the conversation to the unflushed conversations of ``flush_saved``, or remove it once everything is flushed.
+
+        ``is_saved`` is True after a save in the hot tier, and False after a flush.
+        """
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict

@@ -198,7 +198,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in all stored content.
 
-        If the message has left the agent's history, it is searched in the stored log, also on an event loop.
+        A message that has left the agent's history is searched in the stored log. This search blocks, also on an event loop.
 
         The call waits until the new message is stored, at most for ``durable_deadline``. On an event loop, the next beginning
         or end of a turn waits instead. A write that takes longer is completed in the background. No later write stores the

@@ -101,7 +101,7 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of a session's heads (records with the state of a conversation) that have lost their attributes."""
+    """Return the names of a session's damaged heads (records of conversations), of which only the key can be read."""
     rows = table.query(session, attributes=["state"])
     return [f"{session}/{row['sk']}" for row in rows if str(row["sk"]).endswith("#HEAD") and "state" not in row]
 
@@ -228,7 +228,7 @@ class ExpiryIndex:
     def entry_of(self, place: Place) -> ExpiryEntry | None:
         """Return a conversation's entry in the expiry index, with an empty mapping as ``ids``.
 
-        None if there is no entry, or if the record with its time is damaged.
+        The result is None if there is no entry, or if the entry is damaged and has no time.
         """
         item = self._table.get(*due_key(place))
         due = (item or {}).get("due")

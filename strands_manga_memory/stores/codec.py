@@ -179,9 +179,9 @@ def dump(value: Any) -> bytes:
     ``{"$bytes": "BASE64"}``, integers of over 63 bits as ``{"$int": "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``.
     If the single key of a dict begins with ``$``, one more ``$`` is stored before the key.
 
-    All other values are converted, and are not restored as they were. Tuples and sets become lists. Keys of dicts become texts.
-    Dates, times, ``Decimal`` and objects of other types become their ``str()``. So does a container that contains itself, or
-    that is nested deeper than ``MOST_LEVELS``. A warning is logged, except for dates, times and ``Decimal``.
+    All other values are converted, and ``load`` does not restore the original value. Tuples and sets become lists. Keys of
+    dicts become texts. Dates, times and ``Decimal`` become their ``str()``. Objects of other types also become their ``str()``,
+    and a warning is logged. So do containers that contain themselves or are nested deeper than ``MOST_LEVELS``.
     """
     text = json_bytes(value) if is_json(value) else _TAG
     return json_bytes(_tagged(value)) if _TAG in text else text
@@ -390,7 +390,7 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``.
 
-    A value that JSON cannot represent, for example because of a tuple as a key, is written as ``dump`` converts the value.
+    A value that is nested too deeply, or has a key such as a tuple, is converted as a whole as in ``dump``.
     """
     try:
         return json.dumps(

@@ -162,8 +162,8 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Replace the ASCII escapes in the body of a request by UTF-8, which halves Japanese text."""
-    with suppress(ValueError):  # half a character of UTF-16, which UTF-8 lacks
+    """Replace the ASCII escapes in the body of a request by UTF-8, which halves the size of Japanese text."""
+    with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 

@@ -67,8 +67,7 @@ class SQLiteTable(SQLTable):
     Args:
         path: Path of the file. A missing file is created with the mode 0600, and missing folders with 0700.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds that an operation waits for other threads. Afterwards it may wait as long for other processes. Default
-            5.
+        deadline: Seconds that an operation waits for other threads, and again for other processes. Default 5.
 
     Attributes:
         schema: Names of the table, its keys and its indexes.

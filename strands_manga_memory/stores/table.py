@@ -260,7 +260,7 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that was serialized as ``data``. A record that is damaged or has another key has only its key."""
+    """Return the record that was serialized as ``data``, or only ``key`` if the record is damaged or has another key."""
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))
         if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(key):

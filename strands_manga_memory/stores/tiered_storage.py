@@ -263,11 +263,11 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a value from its main record. If the record is damaged, a key over 830 bytes is shortened."""
+        """Return the key of a value from its main record. From a damaged record, a key over 830 bytes is returned shortened."""
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context in which a damaged record of a key raises ``CorruptRecordError``."""
+        """Return a context manager that raises ``CorruptRecordError`` if the parsed record of a key is damaged."""
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:

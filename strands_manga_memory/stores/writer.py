@@ -195,7 +195,7 @@ def _always() -> bool:
 class Writer:
     """Queue of background work, such as writes to the stores, that runs in threads.
 
-    A piece of work is a function with a key, such as the id of a conversation. Work of the same key runs in order. Work of
+    Work is a function with a key, such as the id of a conversation. Work of the same key runs in order. Work of
     different keys runs at the same time. Threads start on demand, and end after 10 s without work.
 
     Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most ``threads - 2`` threads (but at least
@@ -213,7 +213,8 @@ class Writer:
         stores: Hot and durable store for which the writer works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
-        unflushed: Functions that open the conversations which this process saved in the hot store and has not flushed since.
+        unflushed: Conversations that this process has saved in the hot store and not flushed since: functions that open a
+            conversation, keyed by storage key.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:

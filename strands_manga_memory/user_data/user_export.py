@@ -147,7 +147,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the name of a conversation with the numbers of its unreadable messages; empty if all messages are readable."""
+    """Return a list with a conversation's name and the numbers of its unreadable messages; empty if all are readable."""
     lost = [str(each["seq"]) for each in records if each["message"]["content"] == _UNREADABLE]
     return [f"{name}, messages {', '.join(lost)}"] if lost else []
 

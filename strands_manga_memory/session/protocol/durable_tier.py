@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 TRIES = 8
 """Number of attempts of a compare-and-set before a save fails. The changes are kept for the next save."""
 
-_PLAIN_HEAD_BYTES = 1024  # a head is stored as binary data, so that plain text would not be readable
+_PLAIN_HEAD_BYTES = 1024  # lower than for other values: a head is binary data, which consoles do not show as text
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 MOST_BYTES = 350_000

@@ -3,7 +3,7 @@
 The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
 
 - ``head``: version and counters.
-- ``run``: values that stay the same during the conversation's run, such as its ids.
+- ``run``: values that stay the same during a run (incarnation) of the conversation, such as ids.
 - ``view``: the agent's history, as references to messages.
 - ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own field with all of these
   messages is left out.
@@ -13,7 +13,7 @@ The conversation is one hash. Each write of the hash is one compare-and-set. The
 - ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
 - ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps these turns, too.
 
-The field ``window`` lists the fields that are read when an agent is restored: all, if there is a durable tier.
+The field ``window`` lists the fields that are read when an agent is restored. With a durable tier, all fields are read.
 """
 
 from __future__ import annotations

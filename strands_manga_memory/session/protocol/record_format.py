@@ -280,7 +280,8 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
     """Return the number of each turn in a stored history, from 1: first the turns in ``held``, then those in ``lengths``.
 
-    The turns that are stored with a history come first, so that few of the numbers between them are of evicted turns.
+    Turns that are stored with the history come first. The turns in the history then mostly have successive numbers, which
+    ``window_list`` writes as ranges.
     """
     return {key: number for number, key in enumerate([*sorted(held), *sorted(lengths.keys() - held.keys())], 1)}
 
@@ -324,12 +325,14 @@ def window_list(
 
 
 def _add_turn(entries: list[Any], number: int, messages: str) -> None:
-    """Add messages of a turn to the last text in the JSON list of a history. Same messages of successive turns are one range.
+    """Add messages of a turn to the last text in the JSON list of a history.
+
+    If the previous turn has the same range of messages, the two turns become one entry, such as ``5-6:1-3``.
 
     Args:
         entries: The JSON list.
         number: Number of the turn.
-        messages: Which messages, such as ``:1-3`` for the messages 1 to 3. Empty: all messages.
+        messages: Range of messages, such as ``:1-3`` for the messages 1 to 3. Empty: all messages.
     """
     before, space, last_range = entries.pop().rpartition(" ") if entries and isinstance(entries[-1], str) else ("", "", "")
     turns, colon, rest = last_range.partition(":")
