@@ -12,7 +12,9 @@ ids, and the full content of each message that differs from its log record.
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -281,6 +283,19 @@ def logged_fingerprint(message: Message) -> int:
     """Return a hash of those parts of a message that may change after logging: its content and its custom metadata."""
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
+
+
+def identify(messages: Sequence[Message], skipped: int = 0) -> None:
+    """Give each message without a tracking id an id that is the same at every restore.
+
+    The id is computed from the position and the content of the message. Logs written before Strands had tracking ids contain
+    such messages.
+    """
+    for at, message in enumerate(messages, start=skipped):
+        if not message.get("tracking_id"):
+            content = json.dumps(encode_bytes_values(message["content"]), sort_keys=True, default=str)
+            digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+            message["tracking_id"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{at}:{message['role']}:{digest}"))
 
 
 def ensure_ids(messages: list[Message]) -> None:

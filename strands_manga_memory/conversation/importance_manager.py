@@ -26,7 +26,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked, positive, whole
 from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
-from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids
+from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
@@ -187,7 +187,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
-            ensure_ids(messages)
+            identify(messages, self._restored.skip)
             self._log = MessageLog(self._restored.skip)
             self._log.add_restored(messages)
             if (window := self._restored.replay(messages)) is not None:

@@ -17,7 +17,7 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.session import RepositorySessionManager, SessionManager, SessionRepository, SnapshotSessionManager
 from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
-from strands.types.session import SessionMessage, decode_bytes_values
+from strands.types.session import SessionMessage
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -30,6 +30,7 @@ from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_snapshot import entries_of
 from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
+from strands_manga_memory.stores.codec import json_bytes, load
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
@@ -352,7 +353,7 @@ def import_user(
         transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
             *((one["session_id"], one["agent_id"], _exported_conversation(one)) for one in exported["sessions"]),
             *(
-                (run["session_id"], str(run["id"]), TransferredOrchestrator(decode_bytes_values(run["state"])))
+                (run["session_id"], str(run["id"]), TransferredOrchestrator(_value_of(run["state"])))
                 for run in exported["orchestrators"]
             ),
         ]
@@ -411,15 +412,12 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
     Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller handles.
     """
     name = f"{session['session_id']}/{session['agent_id']}"
-    log = [
-        (_checked_message(decode_bytes_values(record["message"]), record=name), float(record["at"]))
-        for record in session["records"]
-    ]
+    log = [(_checked_message(_value_of(record["message"]), record=name), float(record["at"])) for record in session["records"]]
     window = [
-        log[entry][0] if isinstance(entry, int) else _checked_message(decode_bytes_values(entry), record=name)
+        log[entry][0] if isinstance(entry, int) else _checked_message(_value_of(entry), record=name)
         for entry in session["window"]
     ]
-    metadata, states = session["metadata"], decode_bytes_values(session["states"])
+    metadata, states = session["metadata"], _value_of(session["states"])
     entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
         log=_distinct(log),
@@ -430,6 +428,11 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
     )
 
 
+def _value_of(exported: Any) -> Any:
+    """Return the value that ``export_user`` wrote as JSON values, such as bytes for ``{"$bytes": "BASE64"}``."""
+    return load(json_bytes(exported))
+
+
 def _statement(entry: Mapping[str, Any]) -> Statement:
     preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
     return Statement.of([*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))])
@@ -437,4 +440,5 @@ def _statement(entry: Mapping[str, Any]) -> Statement:
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
     item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
+    item["metadata"] = _value_of(item["metadata"])
     return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)

@@ -512,4 +512,4 @@ def test_a_recalled_turn_is_followed_by_its_correction(world: World) -> None:
     outdated = [each for each in found if "around 40 pounds" in each]
     assert outdated
     assert all("Actually make that 60" in each for each in outdated)
-    assert world.store().recall(type="preference")[0].content.endswith("around 60 pounds")
+    assert world.store().recall(type="preference")[0].content == "budget: 60 pounds"
