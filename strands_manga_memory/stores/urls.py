@@ -227,8 +227,11 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
         raise ValueError("the path is a database number")
     if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
         raise ValueError("a cluster has only database 0")
-    arguments = urlencode({name: value for name, value in query.items() if name not in _STORE_ARGUMENTS})
-    client = redis_client(urlunsplit((scheme, parts.netloc, path, arguments, "")), is_cluster=kind == "cluster")
+    # redis-py 7.0 does not convert the protocol of a URL to a number.
+    numbers = {name: int(query[name]) for name in ("protocol",) if name in query}
+    arguments = urlencode({name: value for name, value in query.items() if name not in {**_STORE_ARGUMENTS, **numbers}})
+    plain_url = urlunsplit((scheme, parts.netloc, path, arguments, ""))
+    client = redis_client(plain_url, is_cluster=kind == "cluster", **numbers)
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
     if "deadline" in options:
         options["deadline"] = float(options["deadline"])
