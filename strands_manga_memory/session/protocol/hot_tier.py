@@ -351,9 +351,10 @@ class HotTier:
         turns: dict[TurnKey, Turn] = {}
         states: dict[str, Entry] = {}
         bodies: dict[int, bytes] = {}
-        for name, data in fields.items():
+        for name in sorted(fields, key=lambda field: (len(field), field)):  # states keep their order; Redis returns any
             if name in small or not name[1:].isdecimal():
                 continue
+            data = fields[name]
             part: _Part
             number = int(name[1:])
             if name[0] == "m":
