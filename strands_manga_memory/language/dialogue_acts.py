@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import repeat
 
 from strands_manga_memory.language.packs import Rule, any_language, load_packs
 from strands_manga_memory.language.search import search_terms
@@ -80,7 +81,8 @@ def plain(text: str) -> str:
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
-    return _SPACE_IN_CONTRACTION.sub("", standard_spelling(text).lower())
+    text = standard_spelling(text).lower()
+    return _SPACE_IN_CONTRACTION.sub("", text) if " '" in text or " n't" in text else text
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
@@ -113,7 +115,7 @@ def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
         return rule.pattern.search(text) is not None
     if not starts:
         starts += [start.start() for start in _CLAUSE_START.finditer(text)]
-    return any(rule.pattern.match(text, start) for start in starts)
+    return any(map(rule.pattern.match, repeat(text), starts))
 
 
 # Small talk: messages of set phrases and nearly nothing else.

@@ -121,11 +121,21 @@ _SPELLINGS = {
 }
 _OTHER_SPELLING = re.compile(rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])")
 _REPEATED = re.compile(r"(?<=[a-z])([a-z])\1{2,8}(?=[a-z]|\b)")
+_CHAT_CHARACTERS = 300
+_SAME_LETTERS = re.compile(r"([a-z])\1\1")
+_FIRST_WORDS = frozenset(f"{other.split()[0]}{sign}" for other in _SPELLINGS for sign in ("", *",.!?"))
 
 
 def standard_spelling(text: str) -> str:
-    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings ("I'm", "please", "love")."""
-    text = _REPEATED.sub(r"\1", text.replace("\u2019", "'"))
+    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings ("I'm", "please", "love").
+
+    Repeated letters are replaced only in texts of under 300 characters.
+    """
+    text = text.replace("\u2019", "'")
+    if len(text) < _CHAT_CHARACTERS and _SAME_LETTERS.search(text):
+        text = _REPEATED.sub(r"\1", text)
+    if _FIRST_WORDS.isdisjoint(text.split()):  # the pattern is slow
+        return text
     return _OTHER_SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
 
 
@@ -133,7 +143,7 @@ _ABBREVIATED = r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|i
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
 _SENTENCE_END = re.compile(
-    rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[^a-z])|(?<=[a-z0-9)!?]{{2}}[.!?]){_ABBREVIATED}{_IN_A_LIST}\s+(?=[a-z])|"
+    rf"(?<=[.!?]){_ABBREVIATED}{_IN_A_LIST}(?:\s+(?=[^a-z])|(?<=[a-z0-9)!?]{{2}}[.!?])\s+(?=[a-z]))|"
     r"(?<=[。！？])|;\s|(?<=\w) ++[.!?] "
 )
 
