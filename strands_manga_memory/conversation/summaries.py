@@ -171,7 +171,7 @@ def pinned_positions(messages: Sequence[Message]) -> list[int]:
 
 
 MOST_FAILURES = 3
-_REST = 300.0
+_REST_SECONDS = 300.0
 """Seconds without a call of the summarizer after ``MOST_FAILURES`` failures in a row."""
 
 _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
@@ -187,10 +187,10 @@ def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBr
             logger.warning(
                 "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
                 breaker.failures,
-                _REST,
+                _REST_SECONDS,
             )
 
-    breaker = CircuitBreaker(MOST_FAILURES, _REST, name="summarizer", clock=clock, on_event=warn)
+    breaker = CircuitBreaker(MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=warn)
     return breaker
 
 
@@ -210,7 +210,7 @@ def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:
-            breaker.restore(failures, min(_REST, until - time.time()))
+            breaker.restore(failures, min(_REST_SECONDS, until - time.time()))
         case _:
             breaker.restore(0, 0.0)
 

@@ -228,8 +228,8 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
     if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
         raise ValueError("a cluster has only database 0")
     # redis-py 7.0 does not convert the protocol of a URL to a number.
-    numbers = {name: int(query[name]) for name in ("protocol",) if name in query}
-    arguments = urlencode({name: value for name, value in query.items() if name not in {**_STORE_ARGUMENTS, **numbers}})
+    numbers = {"protocol": int(query["protocol"])} if "protocol" in query else {}
+    arguments = urlencode({name: value for name, value in query.items() if name not in (*_STORE_ARGUMENTS, "protocol")})
     plain_url = urlunsplit((scheme, parts.netloc, path, arguments, ""))
     client = redis_client(plain_url, is_cluster=kind == "cluster", **numbers)
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
